@@ -16,8 +16,8 @@ from dynadiag_cli.command_line import MODE, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Format, Out
 
 if TYPE_CHECKING:
+    from dynadiag.fix.baseline import Baseline
     from dynadiag.fix.result import FixResult
-    from dynadiag.fix.session import Baseline
 
 EXAMPLES = """Examples:
 
@@ -31,7 +31,9 @@ def fix(
     ctx: typer.Context,
     target: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET [ARGS]...", help="A script and its arguments; or a run directory, whose script is still there."),
+        typer.Argument(
+            metavar="TARGET [ARGS]...", help="A script or -m MODULE with arguments; or a run directory, whose script is still there."
+        ),
     ],
     out: Out = None,
     force: Annotated[
@@ -88,26 +90,31 @@ def fix(
 
 def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
-    from dynadiag.fix.session import baseline_of, check_script
+    from dynadiag.fix.baseline import baseline_of, check_script, file_of_module
 
-    if (mode := ctx.meta.get(MODE, "path")) != "path":
-        what = "-m MODULE" if mode == "module" else "a command behind --"
-        raise UsageError(f"fix changes and runs a script, not {what}: pass the script's path")
+    if (mode := ctx.meta.get(MODE, "path")) == "command":
+        raise UsageError("fix proves the calls of one process, and a command behind -- may start several: pass the script, or -m MODULE")
+    if mode == "module":
+        script = file_of_module(target[0], Path.cwd())
+        check_script(script)
+        return _recorded(target, script, out, force)
     recording = recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))
-        return _recorded(target, out, force)
+        return _recorded(target, None, out, force)
     if out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
     return baseline_of(recording)
 
 
-def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:
+def _recorded(target: list[str], module: Path | None, out: Path | None, force: bool) -> Baseline:
+    """`module` is the file of a module; None for a script."""
     from dynadiag import record
-    from dynadiag.fix.session import Baseline
+    from dynadiag.fix.baseline import Baseline
 
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = record.record(record.Target("script", tuple(target)), record.RecordOptions(out=out, force=force, announce=True))
+    kind = record.Target("script" if module is None else "module", tuple(target))
+    done = record.record(kind, record.RecordOptions(out=out, force=force, announce=True))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
@@ -115,7 +122,8 @@ def _recorded(target: list[str], out: Path | None, force: bool) -> Baseline:
         raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
     return Baseline(
         directory=done.directory,
-        script=Path(target[0]),
+        script=Path(target[0]) if module is None else module,
+        module=None if module is None else target[0],
         arguments=tuple(target[1:]),
         folder=Path.cwd(),
         cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,

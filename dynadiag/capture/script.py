@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +38,11 @@ def run_script(
     change: Callable[[ast.Module], ast.Module] | None = None,
     names: Mapping[str, Any] | None = None,
     before: str = "",
+    module: str | None = None,
 ) -> str:
     """How a script ended: "", or " with exit status 3". It runs as Python would run it, with its folder first on the path.
 
+    With the name of a `module` as `python -m` would: the folder of now is first on the path, and its package is imported before it.
     `watched` are called with the modules of these names once they are imported. `change` may change the program, `names` are there for it.
     Raises UserCodeError when the script fails, which says `before` what that was; missing memory and our own errors are raised as they are.
     """
@@ -48,9 +51,11 @@ def run_script(
     around = sys.modules["__main__"]
     sys.modules["__main__"] = main
     sys.argv = [path, *arguments]
-    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.path.insert(0, str(Path(path).resolve().parent) if module is None else str(Path.cwd()))
     ImportWatcher(watched).install()
     try:
+        if module is not None:
+            _be_module(main, module)
         source = Path(path).read_bytes()
         program = source if change is None else change(ast.parse(source, path))
         # Not our own `from __future__ import annotations`.
@@ -68,6 +73,16 @@ def run_script(
     finally:
         sys.modules["__main__"] = around
     return ""
+
+
+def _be_module(main: types.ModuleType, name: str) -> None:
+    """The names that `python -m` gives `__main__` (`runpy._run_module_code`), its package imported."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None:
+        raise ImportError(f"No module named {name}")
+    vars(main).update({"__spec__": spec, "__package__": spec.parent, "__loader__": spec.loader, "__cached__": spec.cached})
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dynadiag.fix import texts
 from dynadiag.fix.candidates import Candidate
 from dynadiag.fix.runs import Outcome, Runner
-from dynadiag.model.report import Finding, Report
+from dynadiag.fix.standing import Standing, why_not_better
 
 LEAST_CALLS = 3
 VARIATIONS = (1, 2)
@@ -29,15 +30,25 @@ _ROUNDING = 1e-4
 class Verdict:
     """What a proof came to. `why` says which part failed; `calls` how many calls were compared, `runs` of what kind.
 
-    `outcome` is the compiled run with its report; `by_findings`: it failed by the findings of that run alone.
+    `standing` is how the program stands with the changes; `by_findings`: it failed by the findings of the compiled run alone.
     """
 
     proven: bool
     why: str | None = None
     calls: int = 0
     compared: tuple[str, ...] = ()
-    outcome: Outcome | None = None
+    standing: Standing | None = None
     by_findings: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """For `verdict_of`."""
+        return asdict(self)
+
+
+def verdict_of(told: Mapping[str, Any]) -> Verdict:
+    """The verdict that `to_json` told, for instance in the journal of a search."""
+    standing = told["standing"]
+    return Verdict(**{**told, "compared": tuple(told["compared"]), "standing": None if standing is None else Standing(**standing)})
 
 
 class NotProvableError(Exception):
@@ -90,41 +101,44 @@ class Prover:
         if min(self.calls.values()) * (1 + len(self.varied)) < LEAST_CALLS:
             raise NotProvableError(f"its compiled callables are called too rarely: {LEAST_CALLS} calls have to be compared")
 
-    def prove(self, changes: Sequence[Candidate], new: Candidate, before: Report) -> Verdict:
-        """Whether `new` is proven on top of the other `changes` (which hold it), whose report was `before`."""
-        if new.gradients_why is not None and self.gradients:
-            return Verdict(proven=False, why=f"gradients flow here, and {new.gradients_why}")
-        verdict = self.check(changes, new.cures, before)
-        if not verdict.proven:
-            return verdict
-        compared = list(verdict.compared)
-        for part in (self._on_other_data, self._on_both_sides):
-            why = part(changes, new, compared)
-            if why is not None:
-                return Verdict(proven=False, why=why, outcome=verdict.outcome)
-        calls = sum(self.calls.values()) * len(compared)
-        return Verdict(proven=True, calls=calls, compared=tuple(compared), outcome=verdict.outcome)
+    def prove(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
+        """Whether `new` are proven on top of the other `changes` (which hold them), where `before` is how the program stood without.
 
-    def check(self, changes: Sequence[Candidate], cures: Sequence[str], before: Report) -> Verdict:
-        """The compiled run alone: its findings, its end, its output and its values."""
+        `own_data`: only compiled, on the script's own data.
+        """
+        for one in new:
+            if one.gradients_why is not None and self.gradients:
+                return Verdict(proven=False, why=f"gradients flow here, and {one.gradients_why}")
         outcome = self.recorded(changes)
         why = self.why_other(self.plain, outcome, self.again)
-        if why is not None or outcome.report is None or self.compiled.report is None:
-            return Verdict(proven=False, why=why or "nothing was recorded", outcome=outcome)
-        why = why_not_better(self.compiled.report, before, outcome.report, cures)
-        return Verdict(
-            proven=why is None, why=why, compared=("the script's own data, compiled",), outcome=outcome, by_findings=why is not None
-        )
+        if why is not None or outcome.report is None:
+            return Verdict(proven=False, why=why or "nothing was recorded")
+        now = Standing.of(outcome.report)
+        why = why_not_better(self.first, before, now, [cure for one in new for cure in one.cures])
+        if why is not None:
+            return Verdict(proven=False, why=why, by_findings=True)
+        compared = ["the script's own data, compiled"]
+        for part in () if own_data else (self._on_other_data, self._on_both_sides):
+            why = part(changes, new, compared)
+            if why is not None:
+                return Verdict(proven=False, why=why)
+        return Verdict(proven=True, calls=sum(self.calls.values()) * len(compared), compared=tuple(compared), standing=now)
+
+    @property
+    def first(self) -> Standing:
+        """How the original program stands with the back end of the search."""
+        assert self.compiled.report is not None
+        return Standing.of(self.compiled.report)
 
     def recorded(self, changes: Sequence[Candidate]) -> Outcome:
         """The program with these changes, compiled on its own data and recorded."""
         return self.runner.run(texts=texts.changed(self.originals, changes), recorded=True, eager=False, backend=self.backend)
 
-    def _on_other_data(self, changes: Sequence[Candidate], new: Candidate, compared: list[str]) -> str | None:
+    def _on_other_data(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Once compiled, and the changed lines once more in eager."""
         for vary, reference in self.varied.items():
             eager = vary != VARIATIONS[0]
-            if eager and new.is_option:
+            if eager and all(one.is_option for one in new):
                 continue
             backend = None if eager else self.backend
             outcome = self.runner.run(texts=texts.changed(self.originals, changes), vary=vary, eager=eager, backend=backend)
@@ -134,10 +148,12 @@ class Prover:
             compared.append(f"other data ({vary}), {'eager' if eager else 'compiled'}")
         return None
 
-    def _on_both_sides(self, changes: Sequence[Candidate], new: Candidate, compared: list[str]) -> str | None:
+    def _on_both_sides(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Each side of a rewritten branch that no run took is forced, in the original and in the changed program."""
-        if not new.branch:
-            return None
+        whys = (self._on_missing_sides(changes, one, compared) for one in new if one.branch)
+        return next((why for why in whys if why is not None), None)
+
+    def _on_missing_sides(self, changes: Sequence[Candidate], new: Candidate, compared: list[str]) -> str | None:
         marked = texts.changed(self.originals, changes, marked=True)
         missing = sorted({True, False} - self.sides.get(new.id, set()))
         if missing and marked == texts.changed(self.originals, changes):
@@ -197,38 +213,6 @@ class Prover:
 
 def _ended(outcome: Outcome) -> str:
     return f"exit status {outcome.exit_status}" + (f" ({outcome.raised})" if outcome.raised else "")
-
-
-def why_not_better(first: Report, before: Report, after: Report, cures: Sequence[str]) -> str | None:
-    """Why the report is not better than the one before: a finding that is still there, a new one, more of something counted.
-
-    `first` is the report on the original program.
-    """
-    if not after.summary.graphs or not after.summary.frames_compiled:
-        return "nothing is compiled any more"
-    if not set(cures) & fingerprints(before):
-        return "the finding does not show in this run"
-    if set(cures) & fingerprints(before) <= fingerprints(after):
-        return "the finding is still there"
-    known = fingerprints(first)
-    new = next((one for one in after.findings if one.severity != "note" and one.fingerprint not in known), None)
-    if new is not None:
-        return f"a new finding came: {_named(new)}"
-    for name in ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks"):
-        was, now = getattr(before.summary, name), getattr(after.summary, name)
-        if now > was:
-            return f"{name.replace('_', ' ')} went from {was} to {now}"
-    return None
-
-
-def fingerprints(report: Report) -> set[str]:
-    """Of all findings."""
-    return {one.fingerprint for one in report.findings}
-
-
-def _named(finding: Finding) -> str:
-    where = f" at line {finding.where.line}" if finding.where is not None else ""
-    return f"{finding.code}{where} ({finding.title})"
 
 
 def different_output(one: str, other: str, noisy: Collection[int] = ()) -> str | None:

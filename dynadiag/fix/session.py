@@ -1,30 +1,32 @@
-"""`dynadiag fix` without its printing: the baseline, the candidates, the search, the last run with the script's own back end. No torch."""
+"""`dynadiag fix` without its printing: the candidates, the search, the last run with the script's own back end. No torch."""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError, UsageError
+import dynadiag
+from dynadiag.errors import OutputError
 from dynadiag.files import write_file, write_inside
 from dynadiag.fix import texts
+from dynadiag.fix.baseline import Baseline, job_of, read
 from dynadiag.fix.candidates import Candidate, Sources, candidates, chosen
 from dynadiag.fix.edits import patch
-from dynadiag.fix.inside.running import RunJob
-from dynadiag.fix.proof import NotProvableError, Prover, fingerprints, why_not_better
+from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import Outcome, Runner, Worker, report_on
 from dynadiag.fix.search import Say, Search, Tried
+from dynadiag.fix.standing import Standing, why_not_better
 from dynadiag.model.report import Report, Summary
-from dynadiag.record.changed_sources import changed_sources
-from dynadiag.record.directory import is_ours
+from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.scratch import scratch
-from dynadiag.trace.sources import find_sources
 
 _TIMES, _LEAST_S = 20.0, 120.0
 
@@ -39,18 +41,6 @@ class FixOptions:
     time_limit_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """The recorded script: where, what it was started with, and from which folder. `cpu_s` and `wall_s` are what it took, where known."""
-
-    directory: Path
-    script: Path
-    arguments: tuple[str, ...]
-    folder: Path
-    cpu_s: float | None = None
-    wall_s: float = 0.0
-
-
 @dataclass(kw_only=True)
 class _State:
     """What is known so far."""
@@ -63,43 +53,13 @@ class _State:
     kept: list[Candidate] = field(default_factory=list)
 
 
-def check_script(script: Path) -> None:
-    """Raise UnreadableInputError where the script is not the user's to change."""
-    parts = script.resolve().parts
-    if {"site-packages", "dist-packages"} & set(parts):
-        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes a script of your own")
-    if script.suffix not in (".py", ".pyw") or not script.is_file():
-        raise UnreadableInputError(f"{script} is not a Python source file: fix changes a script of your own")
-
-
-def baseline_of(directory: Path) -> Baseline:
-    """The script of a run of ours: the command and the folder that its marker names, which nobody else has written.
-
-    Raises UsageError for any other run, UnreadableInputError for a script that is not the user's to change.
-    """
-    sources = find_sources(directory)
-    command, folder = sources.info.command, sources.info.cwd
-    if not is_ours(directory, sources.logs) or not command or folder is None:
-        raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
-    words = list(command[1:])
-    if not words or words[0].startswith("-"):
-        raise UsageError(f"{directory} is not the run of a script: fix changes and runs a script")
-    if any("***" in word for word in words):
-        raise UsageError(
-            f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
-        )
-    script = Path(folder) / words[0]
-    check_script(script)
-    return Baseline(directory=directory, script=script, arguments=tuple(words[1:]), folder=Path(folder))
-
-
 def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
     """Prove what advice says of the recorded script, and write `fixes.patch` and `fixed/`.
 
     Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
     """
     begun = _cpu_s()
-    with scratch("fix") as folder, ExitStack() as stack:
+    with remembering(_known(baseline, say)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
             worker = Worker(folder)
@@ -111,6 +71,18 @@ def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
     return replace(result, cpu_s=_cpu_s() - begun + (baseline.cpu_s or 0.0))
 
 
+def _known(baseline: Baseline, say: Say) -> Known:
+    """What an earlier search in this run directory found, where it had this Python, torch and machine."""
+    path = baseline.directory / "fix-known.jsonl"
+    resume = path.exists()
+    torch = next((one.torch for one in report_on(baseline.directory).run.processes if one.torch), "")
+    environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
+    known = Known(path, environment=environment, resume=resume)
+    if resume:
+        say("going on from the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
+    return known
+
+
 def _cpu_s() -> float:
     """What this process and its children that have ended took."""
     return sum(os.times()[:4])
@@ -118,7 +90,7 @@ def _cpu_s() -> float:
 
 def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable[[], Runner]) -> FixResult:
     """The same with runs by a runner of the caller's, which is made when there is something to try."""
-    report, sources = _read(baseline)
+    report, sources = read(baseline)
     found, left = candidates(report, sources, unsafe=options.unsafe)
     wanted = chosen(found, report, select=options.select, ignore=options.ignore)
     known = {one.fingerprint: one.why for one in left}
@@ -127,27 +99,6 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
     return _result(baseline, report, sources, _searched(report, sources, wanted, runner(), until, say), known)
-
-
-def _read(baseline: Baseline) -> tuple[Report, Sources]:
-    """The report on the baseline and the script's sources; raises where that is no program that can be proven."""
-    report = report_on(baseline.directory)
-    if not report.summary.frames:
-        raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
-    if changed := changed_sources(report.run):
-        raise UsageError(f"{changed[0]} was changed since it was recorded: run `dynadiag fix` on the script")
-    if report.summary.processes > 1:
-        raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
-    sources = Sources(report, baseline.script)
-    sources.text(str(baseline.script))
-    return report, sources
-
-
-def job_of(baseline: Baseline, folder: Path) -> RunJob:
-    """What all runs of the script have in common."""
-    return RunJob(
-        script=str(baseline.script.resolve()), arguments=list(baseline.arguments), folder=str(baseline.folder), output=str(folder)
-    )
 
 
 def _searched(report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say) -> _State:
@@ -179,14 +130,15 @@ def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: 
     why = prover.why_other(prover.plain, outcome, prover.again)
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
-    return why_not_better(report, report, outcome.report, [cure for one in kept for cure in one.cures])
+    first, now = Standing.of(report), Standing.of(outcome.report)
+    return why_not_better(first, first, now, [cure for one in kept for cure in one.cures])
 
 
 def _result(baseline: Baseline, report: Report, sources: Sources, state: _State, left: dict[str, str]) -> FixResult:
     """What came of it; the files are written."""
     tried = state.search.tried if state.search is not None else {}
     findings = tuple(one for one in report.findings if one.severity != "note")
-    remaining = fingerprints(state.after.report) if state.after is not None and state.after.report is not None else None
+    remaining = Standing.of(state.after.report).findings if state.after is not None and state.after.report is not None else None
     whys: dict[str, str] = {}
     for one in tried.values():
         whys |= {cure: one.why for cure in one.candidate.cures if one.why is not None and cure not in whys}
@@ -204,7 +156,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         write_inside(baseline.directory, f"fixed/{Path(file).relative_to(sources.root)}", text)
     return FixResult(
         directory=str(baseline.directory),
-        command=(str(baseline.script), *baseline.arguments),
+        command=(*((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
         torch=next((one.torch for one in report.run.processes if one.torch), None),
         search_backend=state.backend,
         findings=findings,

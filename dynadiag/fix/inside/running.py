@@ -38,7 +38,7 @@ _streams: list[Any] = []
 
 @dataclass(frozen=True, kw_only=True)
 class RunJob:
-    """A run: the script, its arguments and folder; `texts` are new texts by the path of a file.
+    """A run: the script (`module`: its name where it runs as `python -m`), its arguments and folder; `texts` are new texts by file.
 
     `backend` takes the place of the script's own when it is compiled. `values` is the file for what calls were given and gave, `log` the
     folder for a recording, `output` that for what the program prints (`stdout`, `stderr`). `force` says which way conditions go, by number.
@@ -52,6 +52,7 @@ class RunJob:
     texts: Mapping[str, str] = field(default_factory=dict)
     eager: bool = True
     backend: str | None = None
+    module: str | None = None
     values: str | None = None
     log: str | None = None
     vary: int = 0
@@ -81,6 +82,7 @@ def run(job: RunJob) -> dict[str, Any]:
                 job.arguments,
                 watched={"torch": watch.begin, "numpy.random": lambda module: module.seed(0)},
                 change=_changed(job),
+                module=job.module,
             )
             told["exit_status"] = _status(ended)
         except UserCodeError as error:

@@ -17,6 +17,7 @@ import torch
 
 from dynadiag.advice import legality
 from dynadiag.fix import session, worker
+from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.candidates import Candidate, Sources, has_branch
 from dynadiag.fix.edits import Edit, Span, applied
 from dynadiag.fix.inside.running import RunJob
@@ -28,20 +29,20 @@ SEEDS = (0, 1, 2)
 PROVEN = "PROVEN"
 
 
-def baseline_of(script: Path, folder: Path) -> session.Baseline:
+def baseline_of(script: Path, folder: Path) -> Baseline:
     output = folder / "baseline"
     output.mkdir()
     job = RunJob(script=str(script), arguments=[], folder=str(folder), output=str(output), eager=False, log=str(folder / "run"))
     told = worker.forked({"job": job.to_json(), "timeout_s": 120})
     assert told["ended"], told["why"]
-    return session.Baseline(directory=folder / "run", script=script, arguments=(), folder=folder, cpu_s=told["cpu_s"])
+    return Baseline(directory=folder / "run", script=script, arguments=(), folder=folder, cpu_s=told["cpu_s"])
 
 
-def fixed(script: Path, folder: Path, options: session.FixOptions) -> tuple[session.FixResult, session.Baseline]:
+def fixed(script: Path, folder: Path, options: session.FixOptions) -> tuple[session.FixResult, Baseline]:
     baseline = baseline_of(script, folder)
     runs = folder / "runs"
     runs.mkdir()
-    base = session.job_of(baseline, runs)
+    base = job_of(baseline, runs)
     result = session.fix_with(baseline, options, lambda text: None, lambda: Runner(runs, base, worker.answer, timeout_s=120, fresh=False))
     return result, baseline
 
@@ -117,12 +118,12 @@ def natural(source: str, script: Path, folder: Path) -> str | None:
     cures = tuple(one.fingerprint for one in report.findings if one.where is not None and one.where.line in range(span.begin, span.end))
     runs = folder / "runs"
     runs.mkdir()
-    runner = Runner(runs, session.job_of(baseline, runs), worker.answer, timeout_s=120, fresh=False)
+    runner = Runner(runs, job_of(baseline, runs), worker.answer, timeout_s=120, fresh=False)
     prover = Prover(runner=runner, originals=sources.texts, backend="eager")
     change = Candidate(id="x1", slug="trap", text="", edits=(edit,), spans=(span,), cures=cures, branch=has_branch(edit))
     try:
         prover.refer([change])
-        verdict = prover.prove([change], change, prover.compiled.report)
+        verdict = prover.prove([change], [change], prover.first)
     except NotProvableError as error:
         return str(error)
     return PROVEN if verdict.proven else str(verdict.why)

@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SCRIPT = """import sys
 
-import helper
 import torch
+
+from . import helper
 
 torch.manual_seed(0)
 compiled = torch.compile(helper.step, backend="aot_eager")
@@ -44,20 +45,27 @@ def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text(HELPER)
+    """The script is a module of a package, run with -m; its run directory is asked once more, and nothing is proven twice."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text(SCRIPT)
+    (tmp_path / "job" / "helper.py").write_text(HELPER)
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
-    done = dynadiag(tmp_path, "fix", "--out", "run", "train.py", "4")
+    done = dynadiag(tmp_path, "fix", "--out", "run", "-m", "job.train", "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "helper.py").read_text() == HELPER
+    assert (tmp_path / "job" / "helper.py").read_text() == HELPER
     assert "2 of 2 findings cured and proven, 2 changes" in done.stdout
     told = json.loads((tmp_path / "run" / "fix.json").read_text())
     jsonschema.validate(told, json.loads((ROOT / "docs" / "fix.schema.json").read_text()))
     assert told["after"]["graph_break_sites"] == 0 and told["before"]["graph_break_sites"] == 2
-    before = subprocess.run([sys.executable, "train.py", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    known = (tmp_path / "run" / "fix-known.jsonl").read_text()
+    again = dynadiag(tmp_path, "fix", "run")
+    assert again.returncode == 0 and "going on from the earlier search" in again.stderr
+    assert (tmp_path / "run" / "fix-known.jsonl").read_text() == known
+    assert json.loads((tmp_path / "run" / "fix.json").read_text())["cpu"]["runs"] < told["cpu"]["runs"]
+    before = subprocess.run([sys.executable, "-m", "job.train", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     subprocess.run(["git", "apply", "run/fixes.patch"], cwd=tmp_path, check=True)
-    assert (tmp_path / "helper.py").read_text() == (tmp_path / "run" / "fixed" / "helper.py").read_text() != HELPER
-    after = subprocess.run([sys.executable, "train.py", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert (tmp_path / "job" / "helper.py").read_text() == (tmp_path / "run" / "fixed" / "job" / "helper.py").read_text() != HELPER
+    after = subprocess.run([sys.executable, "-m", "job.train", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert before == after
     assert done.stdout.startswith(before)
     again = dynadiag(tmp_path, "fix", "--diff", "run")

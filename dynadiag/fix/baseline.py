@@ -1,0 +1,107 @@
+"""What `dynadiag fix` starts from: the recorded script or module, which has to be the user's own and as it was recorded. No torch."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.fix.candidates import Sources
+from dynadiag.fix.inside.running import RunJob
+from dynadiag.fix.runs import report_on
+from dynadiag.model.report import Report
+from dynadiag.record.changed_sources import changed_sources
+from dynadiag.record.directory import is_ours
+from dynadiag.trace.sources import find_sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The recorded script: where, what it was started with, and from which folder. `cpu_s` and `wall_s` are what it took, where known.
+
+    `module` is its name where it was started with `-m`.
+    """
+
+    directory: Path
+    script: Path
+    module: str | None = None
+    arguments: tuple[str, ...]
+    folder: Path
+    cpu_s: float | None = None
+    wall_s: float = 0.0
+
+
+def check_script(script: Path) -> None:
+    """Raise UnreadableInputError where the script is not the user's to change."""
+    parts = script.resolve().parts
+    if {"site-packages", "dist-packages"} & set(parts):
+        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes a script of your own")
+    if script.suffix not in (".py", ".pyw") or not script.is_file():
+        raise UnreadableInputError(f"{script} is not a Python source file: fix changes a script of your own")
+
+
+def file_of_module(name: str, folder: Path) -> Path:
+    """The file that `python -m NAME` runs in a folder; nothing is imported. Raises UnreadableInputError where there is none."""
+    where: Sequence[str] | None = [str(folder), *sys.path]
+    done = spec = None
+    for part in name.split("."):
+        done = part if done is None else f"{done}.{part}"
+        spec = None if where is None else importlib.machinery.PathFinder.find_spec(done, where)
+        where = None if spec is None else spec.submodule_search_locations
+    if spec is not None and where is not None:
+        spec = importlib.machinery.PathFinder.find_spec(f"{name}.__main__", where)
+    if spec is None or not spec.has_location or spec.origin is None:
+        raise UnreadableInputError(f"no file is found for -m {name} from {folder}: pass the script's path")
+    return Path(spec.origin)
+
+
+def baseline_of(directory: Path) -> Baseline:
+    """The script of a run of ours: the command and the folder that its marker names, which nobody else has written.
+
+    Raises UsageError for any other run, UnreadableInputError for a script that is not the user's to change.
+    """
+    sources = find_sources(directory)
+    command, folder = sources.info.command, sources.info.cwd
+    if not is_ours(directory, sources.logs) or not command or folder is None:
+        raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
+    words = list(command[1:])
+    module = words[1] if words[:1] == ["-m"] and len(words) > 1 else None
+    if module is not None:
+        del words[0]
+    if not words or words[0].startswith("-"):
+        raise UsageError(f"{directory} is not the run of a script: fix changes and runs a script")
+    if any("***" in word for word in words):
+        raise UsageError(
+            f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
+        )
+    script = Path(folder) / words[0] if module is None else file_of_module(module, Path(folder))
+    check_script(script)
+    return Baseline(directory=directory, script=script, module=module, arguments=tuple(words[1:]), folder=Path(folder))
+
+
+def read(baseline: Baseline) -> tuple[Report, Sources]:
+    """The report on the baseline and the script's sources; raises where that is no program that can be proven."""
+    report = report_on(baseline.directory)
+    if not report.summary.frames:
+        raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
+    if changed := changed_sources(report.run):
+        raise UsageError(f"{changed[0]} was changed since it was recorded: run `dynadiag fix` on the script")
+    if report.summary.processes > 1:
+        raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
+    sources = Sources(report, baseline.script)
+    sources.text(str(baseline.script))
+    return report, sources
+
+
+def job_of(baseline: Baseline, folder: Path) -> RunJob:
+    """What all runs of the script have in common."""
+    return RunJob(
+        script=str(baseline.script.resolve()),
+        module=baseline.module,
+        arguments=list(baseline.arguments),
+        folder=str(baseline.folder),
+        output=str(folder),
+    )

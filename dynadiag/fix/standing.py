@@ -1,0 +1,66 @@
+"""What a recorded run shows, as far as proofs ask: its findings by name, and what is counted. Plain data, kept in the journal too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dynadiag.model.report import Finding, Report
+
+_COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """`findings` are the fingerprints of all, `warnings` the words for those of severity warning or worse, by fingerprint."""
+
+    findings: tuple[str, ...]
+    warnings: Mapping[str, str]
+    counts: Mapping[str, int]
+    compiled: bool
+
+    @classmethod
+    def of(cls, report: Report) -> Standing:
+        """That of a report."""
+        summary = report.summary
+        return cls(
+            findings=tuple(sorted({one.fingerprint for one in report.findings})),
+            warnings={one.fingerprint: _named(one) for one in report.findings if one.severity != "note"},
+            counts={name: getattr(summary, name) for name in _COUNTED},
+            compiled=bool(summary.graphs and summary.frames_compiled),
+        )
+
+    def shows(self, cures: Sequence[str]) -> set[str]:
+        """Which of these findings are there."""
+        return set(cures) & set(self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `Standing(**...)`."""
+        return asdict(self)
+
+
+def _named(finding: Finding) -> str:
+    where = f" at line {finding.where.line}" if finding.where is not None else ""
+    return f"{finding.code}{where} ({finding.title})"
+
+
+def why_not_better(first: Standing, before: Standing, after: Standing, cures: Sequence[str]) -> str | None:
+    """Why a run is not better than the one before: a finding that is still there, a new one, more of something counted.
+
+    `first` is that of the original program.
+    """
+    if not after.compiled:
+        return "nothing is compiled any more"
+    if not before.shows(cures):
+        return "the finding does not show in this run"
+    if before.shows(cures) <= set(after.findings):
+        return "the finding is still there"
+    new = next((words for name, words in after.warnings.items() if name not in first.findings), None)
+    if new is not None:
+        return f"a new finding came: {new}"
+    for name in _COUNTED:
+        was, now = before.counts[name], after.counts[name]
+        if now > was:
+            return f"{name.replace('_', ' ')} went from {was} to {now}"
+    return None

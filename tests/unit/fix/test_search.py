@@ -1,0 +1,91 @@
+"""Which changes a search keeps, with a prover that has its answers ready; and that a search that was cut short goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.edits import Edit, Span
+from dynadiag.fix.proof import Verdict
+from dynadiag.fix.search import Search
+from dynadiag.fix.standing import Standing
+from dynadiag.reduce.core.answer_cache import Known, remembering
+
+FILE = "/train.py"
+TEXT = "a = 1\nb = 2\nc = 3\n"
+
+
+def change(number: int) -> Candidate:
+    name = "abc"[number - 1]
+    edit = Edit(file=FILE, old=(f"{name} = {number}",), new=(f"{name} = {number}0",), near=number)
+    return Candidate(id=f"x{number}", slug=name, text="", edits=(edit,), spans=(Span(number, number + 1),), cures=(name,))
+
+
+def standing(*findings: str) -> Standing:
+    counts = dict.fromkeys(("graph_break_sites", "graph_break_events", "recompiles", "fallbacks"), 0)
+    return Standing(findings=findings, warnings={}, counts=counts, compiled=True)
+
+
+class Answers:
+    """A prover to which a set of changes is proven unless `wrong` holds it; each cures its own finding."""
+
+    backend = "eager"
+
+    def __init__(self, *wrong: str, cures: dict[str, str] | None = None, killed_at: int = 99) -> None:
+        self.originals = {FILE: TEXT}
+        self.first = standing("a", "b", "c")
+        self.asked: list[str] = []
+        self._wrong, self._cures, self._killed_at = wrong, cures or {}, killed_at
+
+    def prove(self, changes, new, before, *, own_data=False):
+        name = "".join(one.slug for one in changes)
+        self.asked.append(name if not own_data else f"({name})")
+        if len(self.asked) == self._killed_at:
+            raise KeyboardInterrupt
+        if name in self._wrong:
+            return Verdict(proven=False, why="values differ")
+        gone = "".join(self._cures.get(one.slug, one.slug) for one in changes)
+        return Verdict(proven=True, standing=standing(*(one for one in "abc" if one not in gone)))
+
+
+def search(prover: Answers) -> Search:
+    found = Search(prover=prover, until=float("inf"), say=lambda text: None)  # type: ignore[arg-type]
+    found.run([change(number) for number in (1, 2, 3)])
+    return found
+
+
+def test_each_is_proven_alone_then_beside_the_others_and_all_together_in_the_end():
+    prover = Answers("b")
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "c"]
+    assert found.tried["x2"].why == "values differ"
+    assert prover.asked == ["a", "b", "c", "(ac)", "(c)", "ac"]
+
+
+def test_what_is_wrong_beside_the_others_is_left():
+    prover = Answers("abc")
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "b"] and found.tried["x3"].why == "values differ"
+
+
+def test_what_the_others_cure_as_well_is_taken_out():
+    found = search(Answers(cures={"b": "ab"}))
+    assert [one.slug for one in found.kept] == ["b", "c"]
+    assert found.tried["x1"].why == "not needed: the other changes cure it too"
+
+
+def test_a_search_that_was_killed_goes_on_where_it_stopped(tmp_path: Path):
+    def known(*, resume: bool) -> Known:
+        return Known(tmp_path / "known", environment={}, resume=resume)
+
+    whole = Answers()
+    search(whole)
+    killed = Answers(killed_at=4)
+    with remembering(known(resume=False)), pytest.raises(KeyboardInterrupt):
+        search(killed)
+    going_on = Answers()
+    with remembering(known(resume=True)):
+        assert [one.slug for one in search(going_on).kept] == ["a", "b", "c"]
+    assert killed.asked[:3] + going_on.asked == whole.asked
