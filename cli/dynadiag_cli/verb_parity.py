@@ -48,7 +48,7 @@ def parity(
     ] = 600.0,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for one scenario of one graph, in seconds.")
-    ] = 60.0,
+    ] = 180.0,
     output_format: AsFormat = Format.text,
     output: Output = None,
     quiet: Annotated[

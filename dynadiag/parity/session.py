@@ -36,7 +36,7 @@ class OfflineOptions:
     graphs: frozenset[str] | None = None
     python: str = sys.executable
     budget_s: float = 600.0
-    timeout_s: float = 60.0
+    timeout_s: float = 180.0
     tests: Path | None = None
     load: Path | None = None
 
