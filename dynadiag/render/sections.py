@@ -216,9 +216,10 @@ def _ranks(report: Report, detail: Detail) -> Iterator[Section]:
     def row(one: RankDifference) -> tuple[Cell, ...]:
         where = (Part(wording.place(one.location, detail.base), code=True),) if one.location else ()
         values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in one.values.items())
-        return (Part(one.what, 160),), where, (Part(values),), (Part(f"rank {rank_numbers(one.odd_ranks)}" if one.odd_ranks else "-"),)
+        odd = f"rank {rank_numbers(one.odd_ranks)}" if one.odd_ranks else "-"
+        return (Part(one.id, 20, code=True),), (Part(one.what, 160),), where, (Part(values),), (Part(odd),)
 
     if report.ranks:
-        columns = Column("what"), Column("where"), Column("values"), Column("differs")
+        columns = Column("id"), Column("what"), Column("where"), Column("values"), Column("differs")
         said = wording.plural(len(report.ranks), "difference")
         yield Section(title="Ranks", said=said, columns=columns, items=report.ranks, row=row, unit="difference")

@@ -73,3 +73,25 @@ def test_the_page_of_a_result(tmp_path, verb, width, scheme):
         "parity": lambda: parity_document(parity_result(text), text),
     }
     assert_shown(result_page.render(documents[verb]()), tmp_path, width, scheme)
+
+
+def test_on_paper_all_is_open_but_what_is_long_also_without_scripts(tmp_path):
+    page = re.sub(r"<script>.*?</script>", "", report_page.render(rich_report(tmp_path)), flags=re.DOTALL).replace(
+        "@media print", "@media all"
+    )
+    probe = """
+    const shows = (one) => [...one.children].some((inner) => inner.tagName !== "SUMMARY" && inner.checkVisibility());
+    const closed = [...document.querySelectorAll("details:not([open])")];
+    const [short, long] = [closed.filter((one) => !one.matches(".long")), closed.filter((one) => one.matches(".long"))];
+    document.documentElement.dataset.open = [short.length, short.filter(shows).length, long.length, long.filter(shows).length].join(" ");
+    """
+    (policy,) = re.findall(r'content="(default-src[^"]*)"', page)
+    file = tmp_path / "paper.html"
+    style = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0]
+    allowed = policy.replace("style-src", f"style-src 'sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}'")
+    file.write_text(with_scripts(page.replace(policy, allowed), probe), "utf-8")
+    command = [CHROMIUM, *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", "--window-size=794,900", file.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    (counts,) = re.findall(r'data-open="([^"]*)"', shown.stdout)
+    short, shown_short, long, shown_long = map(int, counts.split())
+    assert short == shown_short > 2 and long > 2 and shown_long == 0

@@ -35,7 +35,15 @@ const open = () => {
 };
 addEventListener("hashchange", open);
 open();
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+// For browsers whose style sheet cannot: on paper everything is open but graphs, guard trees and the text to paste, unless the reader opened them.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open]):not(.long)")];
+  for (const one of opened) one.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const one of opened) one.open = false;
+});
 for (const holder of document.querySelectorAll("details.graph")) {
   holder.addEventListener("toggle", () => {
     const image = holder.querySelector("figure img");

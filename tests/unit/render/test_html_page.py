@@ -5,9 +5,11 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from dynadiag.model.report import RankDifference
 from dynadiag.render.html import graphs, report_page, tables
 from tests.unit.render.page_samples import Page
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
@@ -30,6 +32,14 @@ def test_every_link_leads_to_a_place_in_the_page(page):
     inner = [href for href in page.all("href") if href.startswith("#")]
     assert {"#findings", "#b0", "#g0"} <= set(inner)
     assert [href for href in inner if href[1:] not in anchors] == []
+
+
+def test_a_difference_between_ranks_is_where_its_finding_leads(samples):
+    report = samples.sample_report()
+    rank = RankDifference(id="d3", what="graphs", values={"0": "1", "1": "2"}, odd_ranks=(1,))
+    found = replace(report.findings[0], evidence=("d3",))
+    page = Page(report_page.render(replace(report, ranks=(rank,), findings=(found,))))
+    assert "#d3" in page.all("href") and "d3" in page.all("id")
 
 
 def test_the_policy_lets_only_our_style_and_scripts_in(page):
