@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,8 +20,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE_FOLDER, _PRIVATE_FILE, _PLAIN_FILE = 0o700, 0o600, 0o666
 
 
-def write_inside(folder: Path, name: str, text: str | bytes) -> Path:
+def write_inside(folder: Path, name: str, text: str | bytes | Iterable[str]) -> Path:
     """Write `folder/name`, private to the user; `name` may lead through folders ("graphs/g0.svg"), which are made. Gives the path.
+
+    A long text may come in pieces.
 
     `folder` itself may be reached through links, nothing below it. Raises OSError; NotADirectoryError or ELOOP where a link is in the way.
     """
@@ -65,7 +67,7 @@ def extended(path: str | Path, *, keep_bytes: int | None = None) -> int:
     return descriptor
 
 
-def write_file(path: Path, text: str | bytes) -> None:
+def write_file(path: Path, text: str | bytes | Iterable[str]) -> None:
     """Write a file that the user named, with the permissions that files get; through a link of the user's to what it names.
 
     What is no regular file (`/dev/stdout`, a pipe) is written into as it is. Raises OSError.
@@ -73,7 +75,7 @@ def write_file(path: Path, text: str | bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link in /proc names what has no path
             with open(path, "wb") as stream:  # noqa: PTH123
-                stream.write(_bytes(text))
+                _write_text(stream, text)
             return
     target = Path(os.path.realpath(path))
     with _opened(target.parent, ()) as inside:
@@ -135,9 +137,9 @@ def _below(at: int, name: str) -> int:
         raise
 
 
-def _write(inside: int, name: str, text: str | bytes, mode: int) -> None:
+def _write(inside: int, name: str, text: str | bytes | Iterable[str], mode: int) -> None:
     with _beside(inside, name, mode) as stream:
-        stream.write(_bytes(text))
+        _write_text(stream, text)
 
 
 @contextlib.contextmanager
@@ -156,5 +158,6 @@ def _beside(inside: int, name: str, mode: int) -> Iterator[IO[bytes]]:
         raise
 
 
-def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+def _write_text(stream: IO[bytes], text: str | bytes | Iterable[str]) -> None:
+    for piece in (text,) if isinstance(text, (str, bytes)) else text:
+        stream.write(piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace"))

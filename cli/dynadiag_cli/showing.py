@@ -9,7 +9,7 @@ import shlex
 import sys
 import traceback
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -209,7 +209,7 @@ def _write_files(report: Report, directory: Path, options: ShowOptions) -> Repor
         report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
     report = _guarded(report, "report.md", lambda: _write(report, directory, "report.md", markdown.render))
     report = _guarded(report, "report.html", lambda: _write(report, directory, "report.html", partial(_page, directory=directory)))
-    return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.dumps))
+    return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.chunks))
 
 
 def _write_trace(report: Report, options: ShowOptions) -> None:
@@ -252,7 +252,7 @@ def _draw(report: Report, directory: Path, renderer: str) -> Report:
     return replace(report, pictures=drawn, notes=(*report.notes, *notes))
 
 
-def _write(report: Report, directory: Path, name: str, render: Callable[[Report], str]) -> Report:
+def _write(report: Report, directory: Path, name: str, render: Callable[[Report], str | Iterable[str]]) -> Report:
     write_inside(directory, name, render(report))
     return report
 
@@ -261,10 +261,7 @@ def _print(report: Report, options: ShowOptions, *, default: IO[str], directory:
     if options.format == "json":
         from dynadiag.render import json_report
 
-        if options.output in (None, "-"):
-            json_report.write(report, sys.stdout if options.output else default)
-        else:
-            emit(json_report.dumps(report), options.output, default)
+        emit(json_report.chunks(report), options.output, default)
         return
     if options.format == "html":
         from dynadiag.render.html import report_page
@@ -350,11 +347,15 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"{folder} cannot be created: {error.strerror}") from None
 
 
-def emit(text: str, output: str | None, default: IO[str]) -> None:
-    """Write a text, ending in a line break, to a file, to stdout ("-") or to where it goes by default."""
-    text = text if text.endswith("\n") or not text else text + "\n"
+def emit(text: str | Iterable[str], output: str | None, default: IO[str]) -> None:
+    """Write a text, ending in a line break, to a file, to stdout ("-") or to where it goes by default.
+
+    A text in pieces is written as they come, and ends in a line break itself.
+    """
+    if isinstance(text, str):
+        text = text if text.endswith("\n") or not text else text + "\n"
     if output is None or output == "-":
-        (sys.stdout if output else default).write(text)
+        (sys.stdout if output else default).writelines((text,) if isinstance(text, str) else text)
         return
     try:
         write_file(Path(output), text)

@@ -11,7 +11,7 @@ from dynadiag.advice.graph_breaks import MOST_FIXES, advised
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
-from dynadiag.facts.wording import unique
+from dynadiag.facts.wording import plural, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
@@ -20,7 +20,7 @@ from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
 
-MOST_SITES = 5_000
+MOST_SITES, MOST_REASONS = 5_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,7 @@ def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Lin
     frames = unique(one.event.frame for one in group)
     registered = _registered(main, run)
     advice, unadvised = _advice(group, run)
+    others = tuple(reason for reason in unique(_reason(one.event) for one in group) if reason != _reason(main.event))
     return GraphBreak(
         id=identifier,
         fingerprint=fingerprint,
@@ -184,9 +185,9 @@ def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Lin
         context=main.event.context,
         cost=break_cost(run, frames, resumed),
         advice=advice,
-        other_reasons=tuple(reason for reason in unique(_reason(one.event) for one in group) if reason != _reason(main.event)),
+        other_reasons=others[:MOST_REASONS],
         own_frames=owns,
-        doubts=_doubts(group, run),
+        doubts=_doubts(group, run, others),
         unadvised=unadvised,
     )
 
@@ -220,11 +221,11 @@ def _raised(one: _Seen) -> bool:
 
 
 def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str | None]:
-    """Advice for each kind of break on the line, each change once and two at most; else why there is none."""
+    """Advice for the first kinds of breaks on the line, each change once and two at most; else why there is none."""
     kinds: dict[str, _Seen] = {}
     for one in group:
         kinds.setdefault(_reason(one.event), one)
-    said = [advised(one.event, run, one.own) for one in kinds.values()]
+    said = [advised(one.event, run, one.own) for one in list(kinds.values())[: MOST_REASONS + 1]]
     found = [advice for fixes, _ in said for advice in fixes]
     once: dict[tuple[str | None, str | None], Advice] = {}
     for advice in found:
@@ -233,9 +234,11 @@ def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str |
     return kept, None if kept else next((reason for _, reason in said if reason), None)
 
 
-def _doubts(group: Sequence[_Seen], run: Run) -> tuple[str, ...]:
-    """What torch's records leave open about this site, in words."""
+def _doubts(group: Sequence[_Seen], run: Run, others: Sequence[str]) -> tuple[str, ...]:
+    """What torch's records or we leave open about this site, in words."""
     doubts: list[str] = []
+    if len(others) > MOST_REASONS:
+        doubts.append(f"{plural(len(others) - MOST_REASONS, 'further reason')} on this line are only counted")
     if all(one.event.torch_frame is None and not one.event.stack for one in group):
         doubts.append("torch recorded no line for this break; the line shown is where its frame begins")
     if any(one.own is None for one in group):

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import IO, Any
+from typing import Any
 
 from dynadiag.facts.compiled_work import NO_TIME, breaks_in, compiled_work, why_no_work
 from dynadiag.model.graph import Graph
@@ -121,7 +121,7 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "transitions": map(_transition, report.transitions),
         "guards": map(_guards, report.guards),
         "compile_time": _compile_time(report.compile_time),
-        "parity": _parity(report),
+        "parity": None if report.parity is None else _entry(report.parity),
         "parity_why": _known(report.parity, NO_PARITY),
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
@@ -140,7 +140,10 @@ def chunks(report: Report) -> Iterator[str]:
     opening = "{\n"
     for key, value in _parts(report):
         yield f"{opening}{json.dumps(key)}: "
-        yield from _list_chunks(value) if key in _LISTS else (_text(value, indent=1),)
+        if key in _LISTS:
+            yield from _list_chunks(value)
+        else:
+            yield from _object_chunks(value) if key == "parity" and value else (_text(value, indent=1),)
         opening = ",\n"
     yield "\n}\n"
 
@@ -153,6 +156,16 @@ def _list_chunks(entries: Iterable[Any]) -> Iterator[str]:
     yield "\n]" if opening == "," else "[]"
 
 
+def _object_chunks(fields_of: Mapping[str, Any]) -> Iterator[str]:
+    """An object whose lists may be long: a field, or an entry of a list, a line."""
+    opening = "{"
+    for name, value in fields_of.items():
+        yield f"{opening}\n {json.dumps(name)}: "
+        yield from _list_chunks(value) if isinstance(value, tuple) else (_text(value),)
+        opening = ","
+    yield "\n}"
+
+
 def _text(value: Any, indent: int | None = None) -> str:
     quick = finite_json.encoded(value, _ENCODER) if indent is None else None
     if quick is None:
@@ -163,12 +176,6 @@ def _text(value: Any, indent: int | None = None) -> str:
 def dumps(report: Report) -> str:
     """The JSON text of the report, ending in a line break; UTF-8 can always encode it."""
     return "".join(chunks(report))
-
-
-def write(report: Report, stream: IO[str]) -> None:
-    """Write the JSON text to an open text stream (UTF-8) without holding it whole."""
-    for chunk in chunks(report):
-        stream.write(chunk)
 
 
 def _known(value: Any, why: str) -> str | None:
@@ -324,13 +331,6 @@ def _guards(item: GuardReport) -> dict[str, Any]:
 
 def _finding(item: Finding) -> dict[str, Any]:
     return _entry(item) | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
-
-
-def _parity(report: Report) -> dict[str, Any] | None:
-    if report.parity is None:
-        return None
-    entry: dict[str, Any] = plain(report.parity)
-    return entry
 
 
 def _could_happen(report: Report) -> dict[str, Any] | None:

@@ -101,6 +101,20 @@ def test_a_write_that_fails_leaves_nothing_behind(places, monkeypatch):
     assert list(run.iterdir()) == []
 
 
+def test_a_text_in_pieces_is_written_whole_or_not_at_all(places):
+    run, *_ = places
+    write_inside(run, "report.json", iter(("one, ", "two \ud800")))
+
+    def failing():
+        yield "half"
+        raise ValueError("a renderer's error")
+
+    for write in (lambda: write_inside(run, "report.json", failing()), lambda: write_file(run / "report.json", failing())):
+        with pytest.raises(ValueError, match="a renderer's"):
+            write()
+    assert [(item.name, item.read_bytes()) for item in run.iterdir()] == [("report.json", b"one, two \\ud800")]
+
+
 def test_a_file_that_the_user_named_may_be_a_link_or_a_pipe(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "real")

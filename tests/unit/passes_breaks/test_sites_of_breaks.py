@@ -28,6 +28,15 @@ def test_two_reasons_on_one_line_stay_one_site_and_both_are_told(maker, at):
     assert "also on this line: GB0124" in result.findings[0].why
 
 
+def test_a_line_with_many_reasons_tells_some_and_counts_the_others(maker, at):
+    frame = maker.frame("step", line=1)
+    for number in range(30):
+        maker.breaks_at(frame, at(8), gb_id=None, gb_type=f"Unsupported {number}")
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert site.other_reasons == tuple(f"Unsupported {number}" for number in range(1, 11))
+    assert "19 further reasons on this line are only counted" in site.doubts
+
+
 def test_the_own_line_of_a_break_inside_a_library_is_the_innermost_user_frame(maker, at, library):
     maker.breaks_at(maker.frame("step", line=1), at(3, "main"), at(8), library(70), library(71))
     (site,) = find_graph_breaks(maker.run()).graph_breaks
