@@ -138,10 +138,10 @@ def smallest(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def would_be(tried: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """For which calls it would be wrong, in words."""
+    """For which calls it would be wrong, or differ in what is no value, in words."""
     names = [f"`{plain_source(name)}`" for name in tried["pair"]]
     pair = " and ".join(names)
-    verb = "would raise" if entry["aspect"] == "raises" else "would be wrong"
+    verb = {"raises": "would raise", "values": "would be wrong"}.get(entry["aspect"], "would differ")
     shared = "were the same memory" if tried["shift"] == 0 else "overlapped in memory"
     if tried["kind"] == "disk_cache" and names:
         return f"{verb} if {pair} {shared}, in a process that loads from disk the graph compiled for a call where they do not"

@@ -60,7 +60,7 @@ def result(*graphs):
         ("same_tensor", {}, "DM32", "would be wrong if `x` and `self.cache` were passed as the same tensor"),
         ("disk_cache", {}, "DM33", "loads from disk the graph compiled for a call where they do not"),
         ("second_call", {}, "DM34", "would be wrong on a second call with different values"),
-        ("second_call", {"aspect": "stride", "call": 0}, "DM35", "would be wrong on the first call"),
+        ("second_call", {"aspect": "stride", "call": 0}, "DM35", "would differ on the first call"),
         ("second_call", {"where": "gradient"}, "DM36", "would be wrong on a second call"),
     ],
 )
