@@ -17,7 +17,6 @@ from typing import Any
 from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall
 from dynadiag.bench.break_costs import find_prices
 from dynadiag.bench.clocks import ClockWatch, clock_note
-from dynadiag.bench.finding import find_loop
 from dynadiag.bench.judging import compare_arms, end_early, summarise
 from dynadiag.bench.limits import find_limits
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
@@ -124,7 +123,7 @@ class Session:
         """Processes for the baseline, the baseline again, and every other arm; loaded and checked one after the other."""
         if self._arms[0].kind == LOOP:
             start = partial(self._process, folder, "loop", stack=stack)
-            self._arms, self._unit = find_loop(self._arms, start, timeout_s=self._options.timeout_s)
+            self._arms, self._unit = _with_loop(self._arms, start, timeout_s=self._options.timeout_s)
         baseline = self._arms[0]
         self._kept = folder / "baseline.pt"
         again = replace(baseline, name=AGAIN)
@@ -331,6 +330,29 @@ class Session:
         clocks = clock_note(result.clocks)
         result.notes.extend([clocks] if clocks else [])
         compare_arms(result, in_process=self._options.in_process)
+
+
+def _with_loop(arms: Sequence[ArmSpec], start: Callable[[ArmSpec], ArmProcess], *, timeout_s: float) -> tuple[list[ArmSpec], str]:
+    """The arms with the line of their common loop, and what one step is, in words; a loop that was named is not looked for.
+
+    The first arm in which a loop is found decides: all run the same file. Raises UsageError with what the first arm said when none has one.
+    """
+    script = Path(arms[0].target).name
+    if arms[0].loop is not None:
+        return list(arms), f"one iteration of the loop at {script}:{arms[0].loop}, which was named"
+    errors = []
+    for arm in arms:
+        process = start(arm)
+        try:
+            found = process.ask({"do": "find_loop", "target": arm.target, "arguments": arm.arguments}, timeout_s=timeout_s)
+        except (UsageError, ArmFailedError) as error:
+            errors.append(error.message)
+            continue
+        finally:
+            process.kill()
+        unit = f"one iteration of the loop at {script}:{found['line']}, {found['what']}"
+        return [replace(one, loop=found["line"]) for one in arms], unit
+    raise UsageError(errors[0])
 
 
 def _with_hint(spec: ArmSpec, error: ArmFailedError) -> ArmFailedError:

@@ -15,7 +15,6 @@ from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions, reduce
 from dynadiag.reduce.graphs.setting import Setting, inner_of
 
 Level = Literal["auto", "dynamo", "aot"]
-LEVELS: tuple[Level, ...] = ("auto", "dynamo", "aot")
 _ABOVE_ATEN = ("dynamo", "aotautograd", "decompositions")
 _LEAST_LOWERING_S = 120.0
 
