@@ -125,6 +125,6 @@ def test_what_is_kept_meanwhile_is_data_and_picture_and_the_page_comes_at_the_en
     monkeypatch.setattr(result_page, "render", lambda told: pages.append(told) or "a page")
     result = bench_result("eager")
     verb_bench._keep(result, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg"] and not pages
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg", "form.json"] and not pages
     verb_bench._write(result, tmp_path)
     assert (tmp_path / "report.html").read_text() == "a page" and len(pages) == 1
