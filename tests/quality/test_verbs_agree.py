@@ -1,7 +1,7 @@
-"""One rule for all verbs: where one says wrong, all do; right functions are right in all four.
+"""One rule for all verbs: where one says wrong, all do; right functions are right in all of them.
 
-The verbs' own code runs in this process: `explain --parity` as it watches a run, `parity` as it replays a graph, `minify`'s oracle and
-the check of `bench`.
+The verbs' own code runs in this process: `explain --parity` as it watches a run, `parity` as it replays a graph, `minify`'s oracle,
+the check of `bench`, the comparison of two runs of `fix`, and a test's mark with `parity=True`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ import dynadiag
 from dynadiag.bench.inside.checking import check_arm, check_eager
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.steps import CallUnit
+from dynadiag.capture.compiled_calls import CompiledCallable
+from dynadiag.fix.inside.judging import first_difference
+from dynadiag.fix.inside.observing import CallLog
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.parity.replaying import Setting as ReplaySetting
 from dynadiag.parity.replaying import Subject, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.passes.find_parity import find_parity
+from dynadiag.pytest_plugin.watching import Limits, Watch
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting
+from dynadiag.torch_compat.dispatch.rounding import NoisySums
 from dynadiag.trace import load
 from tests.corpus import right_functions as right
 from tests.corpus.planted_faults.backends import first_output
@@ -93,6 +98,34 @@ def bench_says(function, values, backend):
     return status in ("WRONG", "DTYPE_CHANGED")
 
 
+def fix_says(function, make, backend):
+    def calls(run):
+        values, log = make(), CallLog(most=1, cap_bytes=1 << 30, vary=0)
+        after = log.before(CompiledCallable(number=1, name="program", place="", compiled=function, options={}), 1, tuple(values), {})
+        after(run(*values), None)
+        log.end()
+        return log.calls
+
+    def noisy(*values):
+        with NoisySums(1):
+            return function(*values)
+
+    torch._dynamo.reset()
+    compiled = calls(torch.compile(function, backend=backend))
+    return first_difference(calls(function), compiled, calls(function), [calls(noisy)]) is not None
+
+
+def pytest_says(function, values, backend):
+    with Watch(parity=True) as watch:
+        torch.compile(function, backend=backend)(*values)
+        try:
+            watch.check(Limits(parity=True))
+        except pytest.fail.Exception as failed:
+            assert "beyond its limits" in str(failed), failed
+            return True
+    return False
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_all_verbs_say_the_same_of_a_planted_fault(name, tmp_path):
     dtype, fault, is_wrong = FAULTS[name]
@@ -103,6 +136,8 @@ def test_all_verbs_say_the_same_of_a_planted_fault(name, tmp_path):
         "parity": parity_says(dtype, backend),
         "minify": minify_says(program, values, backend),
         "bench": bench_says(program, values, backend),
+        "fix": fix_says(program, lambda: values, backend),
+        "pytest": pytest_says(program, values, backend),
     }
     assert said == dict.fromkeys(said, is_wrong)
 
@@ -116,4 +151,5 @@ def test_right_functions_are_right_in_all_verbs(tmp_path):
         said += [f"minify: {name}"] if minify_says(function, make(), "aot_eager", check="gradient" if grad else "mutation") else []
         said += [f"bench: {name}"] if bench_says(function, make(), "aot_eager") else []
         said += [f"explain --parity: {name}"] if explain_says(function, make(), "aot_eager", tmp_path / str(number)) else []
+        said += [f"fix: {name}"] if fix_says(function, make, "aot_eager") else []
     assert said == []

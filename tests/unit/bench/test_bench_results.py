@@ -334,7 +334,7 @@ def test_odd_entries_in_a_base_change_nothing(odd):
 
 def test_a_disk_that_fills_up_leaves_the_earlier_file_whole(tmp_path, monkeypatch):
     verb_bench._write(result_of(), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.svg", "form.json", "report.html"]
     before = (tmp_path / "bench.json").read_bytes()
 
     def full(*arguments, **keywords):
