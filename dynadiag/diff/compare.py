@@ -225,22 +225,22 @@ def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
     """What cannot be compared, or only in part, in sentences."""
     if was.torch != now.torch:
         told = " and ".join(one or "an unknown version" for one in (was.torch, now.torch))
-        yield f"the runs are of torch {told}: a break may have another id, and graphs may be written with other operators"
+        yield f"the runs are of torch {told}: a break may have a different id, and graphs may use different operators"
     if was.program != now.program and was.program and now.program:
         yield f"the runs are of different programs or arguments: `{was.program}` and `{now.program}`"
     if was.device != now.device and was.device and now.device:
         yield f"the runs are on different devices: {was.device} and {now.device}"
     for name, report, side in (("old", old, was), ("new", new, now)):
         if side.incomplete is not None:
-            yield f"the {name} run is not complete ({side.incomplete}): what it lacks may only not have been recorded"
+            yield f"the {name} run is not complete ({side.incomplete}): what is missing may just not have been recorded"
         if not report.run.frames:
             yield f"nothing was compiled in the {name} run"
         elif not report.run.functions:
-            yield f"the {name} run has no recorded sources: where a statement goes over several lines it may not be found again"
+            yield f"the {name} run has no recorded sources: a statement of several lines may not be matched"
         if report.failed_passes:
             yield f"a part of the analysis of the {name} run failed: {', '.join(report.failed_passes)}"
     if _sequence(old) != _sequence(new):
-        yield f"the old run has {_sequence(old)} processes with compiled code, the new one {_sequence(new)}: counts are of all together"
+        yield f"the old run has {_sequence(old)} processes with compiled code, the new one {_sequence(new)}: counts cover all of them"
 
 
 def _sequence(report: Report) -> int:

@@ -23,7 +23,7 @@ _KINDS = {
     "mutation": ("Mutations with a cost", "mutation"),
     "other": ("Other findings", "finding"),
 }
-_WORDS = {"gained": "came", "lost": "gone", "worse": "more", "better": "less"}
+_WORDS = {"gained": "new", "lost": "gone", "worse": "more", "better": "less"}
 _GRAPH_WORDS = {"changed": "changed", "moved": "in another function", "gained": "new", "lost": "gone"}
 _COUNTS = {
     "graphs": "graphs",
@@ -53,13 +53,13 @@ def headline(result: DiffResult) -> Headline:
     if result.regressions:
         gained: Counter[str] = Counter(one.kind for one in result.regressions if one.what == "gained")
         more = sum(one.what == "worse" for one in result.regressions)
-        told = [f"{', '.join(plural(gained[kind], noun) for kind, (_, noun) in _KINDS.items() if gained[kind])} came"] if gained else []
+        told = [plural(gained[kind], f"new {noun}") for kind, (_, noun) in _KINDS.items() if gained[kind]]
         told += [f"{plural(more, 'function')} recompiled more often"] if more else []
-        return Headline(word="Worse", what="; ".join(told), tone="bad")
+        return Headline(word="Worse", what=", ".join(told), tone="bad")
     lost = sum(one.what in ("lost", "better") for one in result.changes)
     if lost:
-        return Headline(word="Better", what=f"{lost} of what was found before {'is' if lost == 1 else 'are'} gone or less", tone="good")
-    return Headline(word="No difference in what was found" if not result.graphs else "Nothing is worse; graphs differ")
+        return Headline(word="Better", what=f"{plural(lost, 'earlier finding')} gone or less frequent", tone="good")
+    return Headline(word="No difference in the findings" if not result.graphs else "Nothing is worse; graphs differ")
 
 
 def _side(name: str, side: Side) -> str:
@@ -78,7 +78,7 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
             said = [f"{counts[what]} {word}" for what, word in _WORDS.items() if counts[what]]
             yield Section(
                 title=title,
-                said=", ".join([*said, f"{result.same[kind]} as before"]),
+                said=", ".join([*said, f"{result.same[kind]} unchanged"]),
                 columns=(Column("", fold=False), Column("finding"), Column("old", label="old  "), Column("new", label="new  ")),
                 items=changes if beside else changes[:_MOST_SHOWN],
                 row=_change,
@@ -98,12 +98,12 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
         )
     if result.guards:
         rows = [cells(one.function, f"{one.old:,}", f"{one.new:,}", _kinds(one.kinds)) for one in result.guards]
-        words = f"{plural(len(rows), 'function')} with other guards"
+        words = f"{plural(len(rows), 'function')} whose guards changed"
         yield Section(title="Guards", said=words, columns=(Column("function"), *sides, Column("kinds")), items=rows)
     if result.times:
         rows = [cells(one.function, _seconds(one.old_s), _seconds(one.new_s)) for one in result.times if None not in (one.old_s, one.new_s)]
         was, now = map(_seconds, result.compile_s)
-        words = f"{was} -> {now}, each measured once, so no regression by itself"
+        words = f"{was} -> {now}, each measured once, so not a regression by itself"
         yield Section(title="Compile time", said=words, columns=(Column("function"), *sides), items=rows[:5])
 
 

@@ -38,9 +38,9 @@ def check_script(script: Path) -> None:
     """Raise UnreadableInputError where the script is not the user's to change."""
     parts = script.resolve().parts
     if {"site-packages", "dist-packages"} & set(parts):
-        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes a script of your own")
+        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes only scripts of your own")
     if script.suffix not in (".py", ".pyw") or not script.is_file():
-        raise UnreadableInputError(f"{script} is not a Python source file: fix changes a script of your own")
+        raise UnreadableInputError(f"{script} is not a Python source file: fix changes only scripts of your own")
 
 
 def file_of_module(name: str, folder: Path) -> Path:

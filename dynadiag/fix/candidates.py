@@ -133,9 +133,9 @@ def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: 
     for advice in finding.fix:
         gives_up = UNSAFE.get(advice.slug)
         if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:
-            whys.append(f"`{advice.slug}` is not applied by itself: {advice.text}")
+            whys.append(f"`{advice.slug}` is not applied automatically: {advice.text}")
         elif gives_up is not None and not unsafe:
-            whys.append(f"`{advice.slug}` gives something up ({gives_up}): --unsafe tries it")
+            whys.append(f"`{advice.slug}` gives something up ({gives_up}): use --unsafe to try it")
         else:
             try:
                 yield _candidate(finding, advice, sources, gives_up)
@@ -215,7 +215,7 @@ def _check_names(tree: ast.Module, advice: Advice) -> None:
     there |= {f"import {alias.name}" for one in tree.body if isinstance(one, ast.Import) for alias in one.names if alias.asname is None}
     missing = [one for one in advice.imports if one not in there]
     if missing:
-        raise EditError(f"the file does not say `{missing[0]}`")
+        raise EditError(f"the file does not contain `{missing[0]}`")
 
 
 def _check_reads(tree: ast.Module, span: Span) -> None:

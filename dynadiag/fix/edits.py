@@ -104,7 +104,7 @@ def _behind_imports(tree: ast.Module, count: int) -> Span:
             place = statement.end_lineno or statement.lineno
             named = named or _binds_torch(statement)
     if not named:
-        raise EditError("the script does not say `import torch` at its top, so the option has no place")
+        raise EditError("the script does not import torch at its top with `import torch`, so there is no place for the option")
     if any(one.lineno <= place < (one.end_lineno or one.lineno) for one in tree.body):
         raise EditError("the imports share their line with other statements")
     return Span(min(place, count) + 1, min(place, count) + 1)

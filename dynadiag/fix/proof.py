@@ -78,7 +78,7 @@ class Prover:
         if not self.plain.ended or self.plain.values is None:
             raise NotProvableError(f"the script does not run in eager: {self.plain.why or 'it uses no torch'}")
         if self.plain.full:
-            raise NotProvableError("what its compiled callables are given and give takes more than the memory limit")
+            raise NotProvableError("the inputs and outputs of its compiled callables exceed the memory limit")
         marked = texts.with_conditions(self.originals, candidates)
         self.again = self.runner.run(texts=marked)
         self._note_sides(self.again)
@@ -99,7 +99,7 @@ class Prover:
         if not self.compiled.ended or self.compiled.report is None:
             raise NotProvableError(f"the script does not run with backend {self.backend}: {self.compiled.why}")
         if min(self.calls.values()) * (1 + len(self.varied)) < LEAST_CALLS:
-            raise NotProvableError(f"its compiled callables are called too rarely: {LEAST_CALLS} calls have to be compared")
+            raise NotProvableError(f"too few calls of its compiled callables: at least {LEAST_CALLS} have to be compared")
 
     def prove(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
         """Whether `new` are proven on top of the other `changes` (which hold them), where `before` is how the program stood without.
@@ -188,7 +188,7 @@ class Prover:
     def why_other(self, reference: Outcome, outcome: Outcome, again: Outcome | None = None) -> str | None:
         """What a run does otherwise than the original: its end, its values, its output (that of the original in eager or compiled)."""
         if not outcome.ended or outcome.values is None:
-            return f"the changed program did not end: {outcome.why}"
+            return f"the changed program did not finish: {outcome.why}"
         if (reference.exit_status, reference.raised) != (outcome.exit_status, outcome.raised):
             return f"the program ended with {_ended(reference)}, now with {_ended(outcome)}"
         differs, _ = self.runner.difference(reference, outcome, again)

@@ -79,7 +79,7 @@ def _known(baseline: Baseline, say: Say) -> Known:
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
     known = Known(path, environment=environment, resume=resume)
     if resume:
-        say("going on from the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
+        say("resuming the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
     return known
 
 
@@ -103,7 +103,7 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
 
 def _searched(report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say) -> _State:
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
-    say("running the script in eager, as what a change is compared with")
+    say("running the script in eager, as the reference for all changes")
     prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager")
     state = _State(runner=runner, backend=prover.backend)
     try:
@@ -205,9 +205,7 @@ def write_sources(result: FixResult, *, force: bool = False) -> Iterator[Path]:
     files = [Path(name) for name in result.new_texts]
     modified = [] if force else [str(file) for file in files if _is_modified(file)]
     if modified:
-        raise OutputError(
-            f"git says that {modified[0]} is not committed as it is: commit it first, or use --force; the patch is in {result.directory}"
-        )
+        raise OutputError(f"{modified[0]} has uncommitted changes: commit them first, or use --force; the patch is in {result.directory}")
     for file in files:
         try:
             write_file(file, result.new_texts[str(file)])

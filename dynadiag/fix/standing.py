@@ -58,7 +58,7 @@ def why_not_better(first: Standing, before: Standing, after: Standing, cures: Se
         return "the finding is still there"
     new = next((words for name, words in after.warnings.items() if name not in first.findings), None)
     if new is not None:
-        return f"a new finding came: {new}"
+        return f"a new finding: {new}"
     for name in _COUNTED:
         was, now = before.counts[name], after.counts[name]
         if now > was:

@@ -16,7 +16,7 @@ VERSION = 1
 _MOST_BYTES = 16 << 20
 _KEY = "dynadiag_baseline"
 _FINGERPRINT = re.compile(r"[0-9a-f]{5}-[0-9a-f]{8}(?:-[0-9a-f]{6}){3}(?:-\d{1,6})?")
-_REMAKE = "fix it, take it from version control again, or delete it and run --update-baseline"
+_REMAKE = "fix it, restore it from version control, or delete it and run --update-baseline"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def read(path: Path) -> Baseline | None:
         at = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise UnreadableInputError(f"the baseline {path} is not JSON{at}: {_REMAKE}") from None
     if not isinstance(document, dict) or type(document.get(_KEY)) is not int:
-        raise UnreadableInputError(f'{path} is no baseline of dynadiag: it has no "{_KEY}"')
+        raise UnreadableInputError(f'{path} is not a dynadiag baseline: it has no "{_KEY}"')
     if document[_KEY] != VERSION:
         raise UnreadableInputError(
             f"the baseline {path} has version {document[_KEY]}, this dynadiag reads version {VERSION}: "
@@ -72,7 +72,7 @@ def read(path: Path) -> Baseline | None:
         )
     programs = document.get("programs")
     if not isinstance(programs, dict):
-        raise UnreadableInputError(f'the baseline {path} is damaged: "programs" is no object; {_REMAKE}')
+        raise UnreadableInputError(f'the baseline {path} is damaged: "programs" is not an object; {_REMAKE}')
     return Baseline(programs={name: _known(path, name, value) for name, value in programs.items()})
 
 
@@ -91,7 +91,7 @@ def _entry(path: Path, program: str, number: int, value: Any) -> Entry:
     texts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     if not texts or not value.get("code") or not _FINGERPRINT.fullmatch(value.get("fingerprint", "")):
         where = f"problem {number} of {program!r:.80}"
-        raise UnreadableInputError(f"the baseline {path} is damaged: {where} is no entry of dynadiag's; {_REMAKE}")
+        raise UnreadableInputError(f"the baseline {path} is damaged: {where} is not a valid entry; {_REMAKE}")
     return Entry(**{name: text for name, text in value.items() if name in names})
 
 

@@ -24,11 +24,11 @@ _OWN_CODES = {
     "max-breaks": "More graph breaks than allowed",
     "max-recompiles": "More recompiles than allowed",
     "max-fallbacks": "More fallbacks to eager than allowed",
-    "no-mutation-copy": "A written input is copied",
-    "min-graphs": "Fewer graphs than wanted",
-    "min-compiled": "A smaller share of operators compiled than wanted",
+    "no-mutation-copy": "A mutated input is copied",
+    "min-graphs": "Fewer graphs than required",
+    "min-compiled": "A smaller share of operators runs compiled than required",
     "exit-status": "The program failed",
-    "unused-allow": "A comment allows what does not happen",
+    "unused-allow": "A comment allows a finding that is not there",
 }
 
 
@@ -132,7 +132,7 @@ def markdown(shown: Shown) -> str:
     through = [one for one in result.problems if one.status in ("known", "allowed")]
     if through:
         rows = [[_place(shown, one), code(one.code), prose(one.title), prose(one.reason or "in the baseline")] for one in through]
-        parts.append("Let through:\n\n" + table(["Place", "Code", "Problem", "Why"], rows) + "\n")
+        parts.append("Accepted:\n\n" + table(["Place", "Code", "Problem", "Why"], rows) + "\n")
     parts += [prose(note, limit=_LONGEST_MESSAGE) + ".\n" for note in result.notes]
     return "\n".join(parts)
 

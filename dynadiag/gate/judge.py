@@ -126,7 +126,7 @@ def _copies(report: Report) -> Iterator[Problem]:
                 code=mutation.code,
                 severity="note",
                 status="passed",
-                title=f"{mutation.input} is written by compiled code and copied back",
+                title=f"{mutation.input} is mutated by compiled code and copied back",
                 where=None if site is None else Location(site["file"], site.get("line"), site.get("function"), site.get("code")),
                 fingerprint=mutation.fingerprint,
                 fix=mutation.advice[0].text if mutation.advice else None,
@@ -247,10 +247,10 @@ def _kinds(problem: Problem) -> Iterator[str]:
 
 def _of_limit(limit: Limit, place: Location | None) -> Problem:
     if limit.name.startswith("min-"):
-        title = f"{counted(limit)}, at least {limit.limit} wanted"
+        title = f"{counted(limit)}, at least {limit.limit} required"
     else:
         title = f"{counted(limit)}, at most {limit.limit} allowed" + (
-            f" (not counting {limit.excused} let through)" if limit.excused else ""
+            f" (not counting {limit.excused} that are allowed or in the baseline)" if limit.excused else ""
         )
     return Problem(code=limit.name, severity="error", status="failed", title=title, where=place)
 
@@ -287,9 +287,9 @@ def _needless(comment: Allowance) -> Problem:
 def _notes(report: Report, gone: Sequence[Entry], moved: int) -> Iterator[str]:
     if gone:
         named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))
-        yield f"gone from what the baseline lists: {plural(len(gone), 'problem')} ({named}); --update-baseline takes out what is gone"
+        yield f"{plural(len(gone), 'problem')} of the baseline no longer there ({named}): --update-baseline removes what is gone"
     if moved:
-        yield f"{plural(moved, 'problem')} of the baseline found again under another name; --update-baseline writes it down"
+        yield f"{plural(moved, 'problem')} of the baseline found again under another fingerprint: --update-baseline records it"
     complete, why = completeness(report.run)
     if complete is None and why is not None:
         yield f"whether the recording is complete is {why}"

@@ -46,20 +46,20 @@ def configured(start: Path) -> GateOptions:
     table, folder = found[0]["check"], found[1]
     where = f"{folder / 'pyproject.toml'}: {_TABLE}"
     if not isinstance(table, dict):
-        raise UsageError(f"{where} has to be a table")
+        raise UsageError(f"{where} must be a table")
     refuse_unknown(table, _SETTINGS, where)
     for name in _COUNTS:
         if name in table and (type(table[name]) is not int or table[name] < 0):
-            raise UsageError(f"{where}: {name} has to be a whole number, not {table[name]!r:.40}")
+            raise UsageError(f"{where}: {name} must be a whole number, not {table[name]!r:.40}")
     share = table.get("min-compiled", 0)
     if type(share) not in (int, float) or not 0 <= share <= 1:
-        raise UsageError(f"{where}: min-compiled has to be a number from 0 to 1, not {share!r:.40}")
+        raise UsageError(f"{where}: min-compiled must be a number from 0 to 1, not {share!r:.40}")
     if type(table.get("no-mutation-copy", False)) is not bool:
-        raise UsageError(f"{where}: no-mutation-copy has to be true or false")
+        raise UsageError(f"{where}: no-mutation-copy must be true or false")
     if table.get("fail-on", "warning") not in FAIL_ON:
-        raise UsageError(f"{where}: fail-on has to be one of: {', '.join(FAIL_ON)}")
+        raise UsageError(f"{where}: fail-on must be one of: {', '.join(FAIL_ON)}")
     baseline = table.get("baseline")
     if baseline is not None and (not isinstance(baseline, str) or not baseline.strip()):
-        raise UsageError(f"{where}: baseline has to be the name of a file")
+        raise UsageError(f"{where}: baseline must be the name of a file")
     given = {name.replace("-", "_"): value for name, value in table.items() if name != "baseline"}
     return GateOptions().changed(**given, baseline=None if baseline is None else folder / baseline)

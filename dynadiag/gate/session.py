@@ -28,7 +28,7 @@ def with_usable_baseline(options: GateOptions, *, update: bool) -> GateOptions:
         options = replace(options, baseline=Path(BASELINE))
     if options.baseline is not None and baseline.read(options.baseline) is None:
         if not update:
-            raise UsageError(f"there is no baseline {options.baseline}: --update-baseline makes it")
+            raise UsageError(f"there is no baseline {options.baseline}: create it with --update-baseline")
         if not options.baseline.parent.is_dir():
             raise OutputError(f"the baseline {options.baseline} cannot be written: there is no folder {options.baseline.parent}")
     return options

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MARK = "dynadiag"
 _HELP = (
     "dynadiag(max_breaks=None, max_recompiles=None, max_fallbacks=None, min_graphs=1, no_mutation_copy=False, parity=False): "
-    "fail the test when what it compiles goes beyond these limits; with parity its first calls are also compared with eager"
+    "fail the test when what it compiles exceeds these limits; with parity its first calls are also compared with eager"
 )
 
 

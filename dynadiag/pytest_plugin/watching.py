@@ -44,7 +44,7 @@ def limits_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Limits:
     known = [one.name for one in fields(Limits)]
     wrong = [name for name in kwargs if name not in known]
     if args or wrong:
-        named = repr(wrong[0]) if wrong else "an argument without a name"
+        named = repr(wrong[0]) if wrong else "a positional argument"
         pytest.fail(f"@pytest.mark.dynadiag does not take {named}; it takes: {', '.join(known)}", pytrace=False)
     return Limits(**kwargs)
 
@@ -95,7 +95,7 @@ class Watch(AbstractContextManager["Watch"]):
         if result.failed:
             base = wording.base_folder(report.run)
             told = (_problem(one, base) for one in result.failed)
-            pytest.fail("\n\n".join(["dynadiag: this test goes beyond its limits", *told]), pytrace=False)
+            pytest.fail("\n\n".join(["dynadiag: this test exceeds its limits", *told]), pytrace=False)
 
     def assert_no_graph_breaks(self) -> None:
         """Fail with every graph break so far; also when nothing was compiled, because then nothing was checked."""
@@ -124,7 +124,7 @@ class Watch(AbstractContextManager["Watch"]):
         report = self._compiled_report()
         found = [_told(one.kind, one.reason, one.own_frame, one.advice, report) for one in report.fallbacks]
         if report.summary.graphs < min_graphs:
-            found.insert(0, f"  {report.summary.graphs} graphs, at least {min_graphs} wanted")
+            found.insert(0, f"  {report.summary.graphs} graphs, at least {min_graphs} required")
         _fail_for(found, "dynadiag: not everything was compiled")
 
     def assert_same_results(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

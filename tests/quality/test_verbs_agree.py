@@ -121,7 +121,7 @@ def pytest_says(function, values, backend):
         try:
             watch.check(Limits(parity=True))
         except pytest.fail.Exception as failed:
-            assert "beyond its limits" in str(failed), failed
+            assert "exceeds its limits" in str(failed), failed
             return True
     return False
 

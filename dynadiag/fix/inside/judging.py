@@ -65,7 +65,7 @@ def first_difference(
 
 def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]]) -> str | None:
     before, after, *more = ({(where, name): value for where, name, value in entries} for entries in (reference, other, *beside))
-    for here, there, what in ((before, after, "is not there any more"), (after, before, "was not there")):
+    for here, there, what in ((before, after, "is gone"), (after, before, "was not there")):
         changed = next((key for key in here if key not in there), None)
         if changed is not None:
             return f"{' '.join(changed)} {what}"

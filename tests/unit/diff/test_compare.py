@@ -38,16 +38,16 @@ def test_equal_runs_are_no_difference_though_lines_moved():
     moved = replace(moved, functions=(replace(moved.functions[0], line=110),))
     result = compared(report(), report(moved, breaks=((1, location(112, PRINT.code)),)))
     assert (told(result), result.same["break"], result.exit_status) == ([], 1, 0)
-    assert show.headline(result).text == "No difference in what was found"
+    assert show.headline(result).text == "No difference in the findings"
 
 
 def test_what_came_is_worse_and_what_went_is_not():
     one, two = report(), report(breaks=((1, CALL),))
     assert told(compared(one, two)) == [("break", "gained", "GB0059", True), ("break", "lost", "GB0059", False)]
     assert compared(one, two).exit_status == 1
-    assert show.headline(compared(one, two)).text == "Worse: 1 graph break came"
+    assert show.headline(compared(one, two)).text == "Worse: 1 new graph break"
     assert compared(one, report(breaks=())).exit_status == 0
-    assert show.headline(compared(one, report(breaks=()))).text == "Better: 1 of what was found before is gone or less"
+    assert show.headline(compared(one, report(breaks=()))).text == "Better: 1 earlier finding gone or less frequent"
 
 
 def test_more_recompiles_of_one_function_are_worse_and_fewer_better():

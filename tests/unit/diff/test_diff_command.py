@@ -36,7 +36,7 @@ def diff(*words):
 
 def test_two_runs_and_their_exit_status(runs):
     status, out = diff("broken", "cured")
-    assert status == 0 and "\n\nBetter: 1 of what was found before is gone or less\n" in out
+    assert status == 0 and "\n\nBetter: 1 earlier finding gone or less frequent\n" in out
     assert "  gone GB0059 Failed to trace builtin operator\n       old  train.py:5 in f: print(" in out
     assert diff("cured", "broken")[0] == 1
     assert diff("broken", "broken") == (0, diff("broken", "broken")[1])

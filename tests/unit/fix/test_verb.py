@@ -67,7 +67,7 @@ def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(fol
         directory = str(folder)
 
     file.write_text("changed = 1\n")
-    with pytest.raises(OutputError, match="not committed as it is"):
+    with pytest.raises(OutputError, match="uncommitted changes"):
         list(session.write_sources(Result()))
     assert file.read_text() == "changed = 1\n"
     assert list(session.write_sources(Result(), force=True)) == [file]

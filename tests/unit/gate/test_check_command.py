@@ -82,7 +82,7 @@ def test_the_ratchet(project):
     assert check("--baseline", "dynadiag-baseline.json", "run")[0] == 0
     record(project, project / "cured", broken=False)
     status, _, err = check("--baseline", "dynadiag-baseline.json", "cured")
-    assert status == 0 and "gone from what the baseline lists: 1 problem (GB0059 in f)" in err
+    assert status == 0 and "1 problem of the baseline no longer there (GB0059 in f)" in err
     assert (project / "dynadiag-baseline.json").read_text() == text
     assert check("--update-baseline", "cured")[0] == 0
     assert check("--update-baseline", "run")[0] == 1  # what was cured may not come back
@@ -107,7 +107,7 @@ def test_a_comment_counts_as_it_was_recorded(project, rows):
     ("spoil", "words", "said"),
     [
         (lambda at: (at / "b.json").write_text("{"), ["--baseline", "b.json", "run"], "the baseline b.json is not JSON (line 1)"),
-        (lambda at: None, ["--baseline", "b.json", "run"], "there is no baseline b.json: --update-baseline makes it"),
+        (lambda at: None, ["--baseline", "b.json", "run"], "there is no baseline b.json: create it with --update-baseline"),
         (lambda at: None, ["--update-baseline", "--baseline", "no/b.json", "run"], "there is no folder no"),
         (lambda at: None, ["-o", "no/out.txt", "run"], "cannot write no/out.txt: there is no folder no"),
         (lambda at: None, ["-o", ".", "run"], "cannot write .: it is a folder"),

@@ -59,7 +59,7 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     assert told["after"]["graph_break_sites"] == 0 and told["before"]["graph_break_sites"] == 2
     known = (tmp_path / "run" / "fix-known.jsonl").read_text()
     again = dynadiag(tmp_path, "fix", "run")
-    assert again.returncode == 0 and "going on from the earlier search" in again.stderr
+    assert again.returncode == 0 and "resuming the earlier search" in again.stderr
     assert (tmp_path / "run" / "fix-known.jsonl").read_text() == known
     assert json.loads((tmp_path / "run" / "fix.json").read_text())["cpu"]["runs"] < told["cpu"]["runs"]
     before = subprocess.run([sys.executable, "-m", "job.train", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
