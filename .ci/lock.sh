@@ -18,7 +18,7 @@ compile() {
     fi
 }
 
-ours=(--python-version 3.11 --extra models --group dev pyproject.toml)
+ours=(--python-version 3.11 --extra models --extra mcp --group dev pyproject.toml)
 compile requirements/newest.txt "${ours[@]}"
 compile requirements/oldest.txt "${ours[@]}" requirements/oldest.in
 # Interpreters of scripts, without dynadiag: an older torch, and the oldest Python that it is used on.

@@ -33,5 +33,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(home), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext dynadiag` calls: gives the notebook the cell magic `%%dynadiag`."""
+    importlib.import_module("dynadiag.notebook").register(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -50,6 +50,16 @@ def assert_no_graph_breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
     return seen
 
 
+def _as_html(seen: Report) -> str:
+    from dynadiag.render.html import notebook
+
+    return notebook.render(seen)
+
+
+# A report is plain data and knows no renderer; a notebook asks it for its HTML. People get their reports from here.
+Report._repr_html_ = _as_html  # type: ignore[attr-defined]
+
+
 def _one_line(site: Any) -> str:
     place = site.own_frame or site.torch_frame
     where = f"{place.file}:{place.line}" if place else "unknown place"

@@ -16,6 +16,7 @@ from dynadiag_cli import (
     verb_explain,
     verb_fix,
     verb_graph,
+    verb_mcp,
     verb_minify,
     verb_parity,
     verb_rule,
@@ -75,6 +76,7 @@ app.command("bug", short_help="Fill in a bug report, without secrets and names."
 app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
     verb_rule.rule
 )
+app.command("mcp", short_help="Serve the verbs as tools for coding agents.", cls=Command, epilog=verb_mcp.EXAMPLES)(verb_mcp.mcp)
 app.command("runs", short_help="List run directories, or delete old ones.", cls=Command, epilog=verb_runs.EXAMPLES)(verb_runs.runs)
 app.command("doctor", short_help="Print versions, devices and tools, to paste into an issue.", cls=Command, epilog=verb_doctor.EXAMPLES)(
     verb_doctor.doctor

@@ -91,8 +91,8 @@ def check_script(path: Path, interpreter: str) -> None:
             _require_main(path, [entry.name for entry in path.iterdir()])
         elif path.suffix == ".ipynb":
             raise UnreadableInputError(
-                f'{path} is a notebook: put `with dynadiag.observe("run"):` around the cells that compile and read `run`, '
-                f"or make a script of it (jupyter nbconvert --to script {path})"
+                f"{path} is a notebook: write %load_ext dynadiag in its first cell and %%dynadiag above the cells that compile, or run all "
+                f"of it with nbclient: dynadiag explain -- jupyter execute {path}"
             )
         elif (path.is_char_device() and path.stat().st_rdev in _ENDLESS) or path.is_block_device():
             raise UnreadableInputError(f"{path} is not a Python script: it is a device")

@@ -100,9 +100,10 @@ MAY_IMPORT = {
         "bench",
         "reduce",
     },
-    "api": {"errors", "model", "torch_compat", "record", "trace", "report"},
+    "api": {"errors", "model", "torch_compat", "record", "trace", "report", "render"},
+    "notebook": {"errors", "model", "record", "api"},
     "pytest_plugin": {"errors", "model", "torch_compat", "record", "render", "gate", "api"},
-    "__init__": {"api", "bench", "record", "reduce"},
+    "__init__": {"api", "bench", "notebook", "record", "reduce"},
 }
 # The walls inside `reduce`; what stands beside these folders (`minify`, the session, the two worker processes) may import all of them.
 IN_REDUCE = {

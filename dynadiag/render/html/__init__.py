@@ -38,6 +38,11 @@ def page(template: str, **values: Any) -> str:
     return without_unseen(html, REPLACEMENT)
 
 
+def fragment(template: str, **values: Any) -> str:
+    """What a template without head and scripts makes of these values, to stand in somebody else's page."""
+    return without_unseen(_templates().get_template(template).render(**values), REPLACEMENT)
+
+
 def _policy(style: str, scripts: tuple[str, ...]) -> str:
     allowed = " ".join(_hash(one) for one in scripts)
     return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {allowed}; base-uri 'none'; form-action 'none'"

@@ -40,7 +40,7 @@ def render(report: Report, directory: Path | None = None) -> str:
     filters, changed = Filters(report), frozenset(report.changed_sources)
     parts: dict[str, Any] = {
         "findings": [
-            {**_finding(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
+            {**finding_entry(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
             for one in report.findings[:FINDINGS_AT_MOST]
         ],
         "functions": list(_functions(found, base, changed)),
@@ -62,7 +62,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         title=f"dynadiag: {wording.command(report)}",
         version=dynadiag.__version__,
         sections=list(_sections(parts, listed)),
-        verdict=_verdict(report),
+        verdict=headline(report),
         command=wording.command(report),
         facts=" · ".join(circumstances(report)),
         warnings=[text for text in (wording.failed_passes(report), cut_short(report), *wording.changed_sources(report)) if text],
@@ -85,7 +85,7 @@ def render(report: Report, directory: Path | None = None) -> str:
 # -- the head
 
 
-def _verdict(report: Report) -> str:
+def headline(report: Report) -> str:
     """What the terminal says first: that next to nothing was compiled, else how much of a call was, else the counts."""
     work = compiled_work(report.run)
     told = verdict(report) or (wording.compiled_work(work) if work is not None and work.operators else "")
@@ -132,7 +132,8 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
 # -- findings and breaks
 
 
-def _finding(one: Finding, base: Path | None) -> dict[str, Any]:
+def finding_entry(one: Finding, base: Path | None) -> dict[str, Any]:
+    """What a template shows of a finding."""
     names = [name for name in one.evidence if OURS.match(name)]
     return {
         "id": own_id(one.id, "n"),

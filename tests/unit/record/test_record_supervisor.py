@@ -257,7 +257,7 @@ def test_only_an_earlier_run_is_replaced():
         ("image.py", b"\x89PNG\0\0", "is not a Python script"),
         ("broken.py", b"def f(:\n", "is not a Python script: line 1: invalid syntax"),
         ("deep.py", b"\xff\xfe", "is not a Python script"),
-        ("cells.ipynb", b'{"cells": [], "nbformat": 4}', "is a notebook: put `with dynadiag.observe"),
+        ("cells.ipynb", b'{"cells": [], "nbformat": 4}', "is a notebook: write %load_ext dynadiag in its first cell"),
     ],
 )
 def test_what_is_no_python_is_refused_before_anything_starts(name, content, message):

@@ -1,0 +1,72 @@
+"""`dynadiag mcp`, driven by the client of the official SDK over stdio."""
+
+import asyncio
+import sys
+
+import pytest
+
+from tests.unit.gate.test_check_command import record
+
+mcp = pytest.importorskip("mcp")
+SCRIPT = """import torch
+
+def f(x):
+    print("in f")
+    return x + 1
+
+print("noise on stdout")
+torch.compile(f, backend="eager")(torch.ones(2))
+"""
+
+
+def calls(folder, *wanted):
+    """The tools' names, and what each call answered."""
+
+    async def drive():
+        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "dynadiag", "mcp", "--folder", str(folder)])
+        async with mcp.Client(server) as client:
+            listed = await client.list_tools()
+            return {tool.name: tool for tool in listed.tools}, [await client.call_tool(name, words) for name, words in wanted]
+
+    return asyncio.run(asyncio.wait_for(drive(), 300))
+
+
+@pytest.mark.any_torch
+def test_a_client_lists_and_calls_the_tools(tmp_path):
+    record(tmp_path, tmp_path / "run")
+    (tmp_path / "noisy.py").write_text(SCRIPT)
+    tools, answers = calls(
+        tmp_path,
+        ("explain", {"target": "run"}),
+        ("explain", {"target": "noisy.py"}),
+        ("rule", {"codes": ["GB0059"]}),
+        ("check", {"target": "run", "max_breaks": 0}),
+        ("graph", {"run": "run", "graph_id": "g9"}),
+        ("explain", {"target": "missing.py"}),
+        ("explain", {"target": "--help"}),
+        ("rule", {"codes": ["XX1"]}),
+        ("minify", {"target": "missing.py"}),
+        ("fix", {"target": "missing.py"}),
+    )
+    assert set(tools) == {"explain", "rule", "graph", "fix", "minify", "check"}
+    assert tools["rule"].annotations.read_only_hint and not tools["fix"].annotations.read_only_hint
+    read, ran, rule, check, *errors = answers
+    assert "GB0059" in read.content[0].text and read.structured_content["findings"][0]["code"] == "GB0059"
+    assert ran.structured_content["summary"]["graph_break_sites"] == 1 and ran.structured_content["run"]["exit_status"] == 0
+    assert "noisy.py:4" in ran.content[0].text and len(ran.content[0].text) <= 6_000
+    assert rule.structured_content["rules"][0]["code"] == "GB0059" and "GB0059" in rule.content[0].text
+    assert check.structured_content["exit_status"] == 1 and not check.is_error
+    assert [answer.is_error for answer in errors] == [True] * 6
+    said = [answer.content[0].text for answer in errors]
+    assert "contains no text of 'g9'" in said[0] and "no such file or folder: missing.py" in said[1] and "'--help' is no script" in said[2]
+    assert len(list((tmp_path / "dynadiag-runs").glob("0*"))) == 1  # of the script alone: nothing is left of calls that were refused
+
+
+def test_a_long_answer_is_cut_and_says_so():
+    import json
+
+    from dynadiag_cli.mcp_server import JSON_CHARACTERS, _fitting
+
+    cut = _fitting({"findings": [{"why": "x" * 5000}] * 1000, "n": 1}, "run")
+    assert len(json.dumps(cut)) <= JSON_CHARACTERS and cut["n"] == 1 and cut["cut"] == "all of it: run" and cut["findings"]
+    assert _fitting({"n": 1}, "run") == {"n": 1}
