@@ -27,7 +27,7 @@ def _needed(advice: Advice, known: str) -> Iterator[str]:
     new = advice.after or ""
     old = f"{advice.before or ''}\n{known}"
     for name, used in _USED.items():
-        if used.search(new) and not used.search(old):
+        if used.search(new) and not used.search(old) and not re.search(rf"^import (?:.*, )?{name}\b(?! as)(?!\.)", old, re.MULTILINE):
             yield f"import {name}"
     yield from (statement for call, statement in _FROM.items() if call in new and call not in old)
 
@@ -38,11 +38,14 @@ def _source(where: Location | None, run: Run) -> str:
 
 @of_last_run
 def _sources(run: Run) -> Mapping[str, str]:
-    """What is recorded of each file: blocks, and the lines of stacks."""
+    """What is recorded of each file: its imports, blocks and functions, the lines of stacks and of calls of torch.compile."""
     found: dict[str, list[str]] = {}
     for (file, _), text in run.blocks.items():
         found.setdefault(file, []).append(text)
-    stacks = [event.stack for event in run.breaks] + [frame.callers for frame in run.frames]
+    for one in run.functions:
+        found.setdefault(one.file, []).append(one.text)
+    calls = tuple(call.location for call in run.compile_calls if call.location is not None)
+    stacks = [calls, *(event.stack for event in run.breaks), *(frame.callers for frame in run.frames)]
     for place in {place for stack in stacks for place in stack if place.code}:
         found.setdefault(place.file, []).append(str(place.code))
     return {file: "\n".join(texts) for file, texts in found.items()}

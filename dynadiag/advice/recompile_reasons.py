@@ -11,25 +11,25 @@ from dynadiag.facts.wording import short_place
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
 _TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
 _TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
-_NUMBER = re.compile(r"-?\d[\d.e+-]*$")
+_OF_TENSORS = frozenset({"size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_keys", "module"})
 _EACH = "takes its own compiled version"
+_TWO = 2
 
 
 def split_reason(cause: Cause) -> str | None:
     """The break without which the code would have no versions of its own, unless it is one that torch makes on purpose.
 
-    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break. A
-    number of the program's own, such as a count, would recompile the outer code as well.
+    Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break. What
+    the program keeps itself (a count, a list that grows, an argument) would recompile the outer code as well.
     """
-    if cause.kind == "value" and not cause.source.startswith("___") and cause.values and all(map(_NUMBER.match, cause.values)):
-        return None
-    split = cause.split
-    if split is None or not is_split(cause):
+    split, stack = cause.split, "___stack" in cause.source
+    if split is None or not is_split(cause) or not (stack or (cause.kind in _OF_TENSORS and not cause.resumed)):
         return None
     place = split.place
     break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
     at = "" if place is None else f" at {short_place(place)}"
-    return f"This code has its own versions only because {break_}{at} ends the graph of `{split.outer}`: fix that break first."
+    outer = "the compiled module or callable" if split.outer == "inner" else f"`{split.outer}`"  # torch's name of its own entry
+    return f"This code has its own versions only because {break_}{at} ends the graph of {outer}: fix that break first."
 
 
 def is_split(cause: Cause) -> bool:
@@ -42,7 +42,7 @@ def reason(cause: Cause) -> str | None:
     """One sentence about what each further change costs; None where nothing is known."""
     if cause.origin is not None and _TRAINER.search(cause.origin.file.replace("\\", "/")):
         return _LIGHTNING
-    if cause.kind in ("value", "type") and "None" in cause.values:
+    if cause.kind in ("value", "type") and "None" in cause.values and len(cause.values) == _TWO:
         return _NONE
     if cause.kind == "value" and cause.source.endswith(".training"):
         return "Training and evaluation are two programs, with one version each."

@@ -19,6 +19,8 @@ _FROM_NUMPY = re.compile(r"___from_numpy\((?P<inner>[^()]*)\)")
 _IMPORTED = re.compile(r"\b__import_(?P<name>\w+)\.(?=[A-Za-z_])")
 # `GenericAttrSource` (`torch/_dynamo/source.py`): an attribute of an object whose class has a `__getattribute__` of its own.
 _GENERIC = re.compile(r"\bobject\.__getattribute__\((?P<owner>[^()]{1,300}), (?P<quote>['\"])(?P<name>\w{1,100})(?P=quote)\)")
+# A key of a dictionary by its number (`DictGetItemSource` of a `ConstDictKeySource`): the parameters in an optimizer's state, say.
+_KEY = re.compile(r"list\((?:dict\.keys\([^()]*\)|[^()]*\.keys\(\))\)\[(\d+)\]")
 _MOST_NESTED = 8
 _ROOT = re.compile(r"[A-Za-z_]\w*")
 _NAMED = re.compile(
@@ -38,7 +40,8 @@ def readable(source: str) -> str:
     text = _AS_TENSOR.sub(lambda match: match["inner"], _FROM_NUMPY.sub(lambda match: match["inner"], stripped(source.strip())))
     for _ in range(_MOST_NESTED):
         text, found = _GENERIC.subn(lambda match: f"{match['owner']}.{match['name']}", text)
-        if not found:
+        text, keys = _KEY.subn(r"key \1", text)
+        if not found and not keys:
             break
     text = _SHAPE.sub(lambda match: f".{match['what']}({match['index']})", text)
     text = _MEMBER.sub(lambda match: _member(match["name"]), text)

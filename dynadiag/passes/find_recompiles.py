@@ -21,21 +21,16 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, is_module_entry, takes_float32
-from dynadiag.passes.recompile_fixes import counted_fixes, distinct, restless, versions_needed
+from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
+from dynadiag.passes.recompile_unadvised import ENOUGH, settled, telling, without_advice
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows, with_news
 
 _MOST_ADVISED = 3_000
-
-
-_FEW = 2
-_GROWS = "Each further value is one more version, until the limit is reached and such calls run eagerly."
-_ENOUGH = "Nothing has to change while there are fewer versions than the limit."
-_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 
 
 def find_recompiles(run: Run) -> PassResult:
@@ -96,7 +91,8 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)
     reasons = tuple(reason(cause) for cause in causes)
-    split = next((said for cause in causes if not cause.resumed and (said := split_reason(cause)) is not None), None)
+    splits = [said for cause in causes if (said := split_reason(cause)) is not None or not cause.dynamic]
+    split = None if None in splits else next(iter(splits), None)
     return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call)
 
 
@@ -126,7 +122,7 @@ def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
         return replace(row, source="module", kind="module")
     if not is_module_entry(frame) or not re.match(r"fn\b", row.source):
         return row
-    return replace(row, source=f"module{row.source[2:]}")
+    return replace(row, source=f"module{row.source[2:].removeprefix('.__self__')}")
 
 
 def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
@@ -271,8 +267,8 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     needed = versions_needed(row for one in everything for row in one.rows)
     if hit and not fixes and needed is not None and all(one.split is None for one in group):
         fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)
-    left = "" if fixes else _without_advice(everything, hit=hit)
-    quiet = _settled(everything) or left.endswith(_ENOUGH)
+    left = "" if fixes else without_advice(everything, hit=hit)
+    quiet = settled(everything) or left.endswith(ENOUGH)
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
@@ -289,41 +285,6 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         ),
         rank=(float(Priority.LIMIT_HIT if hit else Priority.RECOMPILED), float(-events), -(seconds or 0.0)),
     )
-
-
-def _settled(group: Sequence[Recompiled]) -> bool:
-    """True if nothing more is to be expected: everything that changed became dynamic at its first change, or has two states at most."""
-    return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
-
-
-def _without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
-    """Why nothing is advised."""
-    splits = unique(one.split for one in group if one.split is not None)
-    if splits:
-        return f" {splits[0]}"
-    if _settled(group):
-        return " No change is needed: what changed is dynamic now, or has no third state."
-    telling = {id(row) for row in _telling(group)}
-    told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in telling and why is not None]
-    full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
-    last = _NOTHING_KNOWN
-    if told and not hit:
-        grows = any(_goes_on(row) for one in group for row in one.rows)
-        last = _GROWS if grows else _ENOUGH
-        if full:
-            last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly."
-    return f" {' '.join((*unique(told)[:2], last))}"
-
-
-def _goes_on(row: Row) -> bool:
-    """Whether it had more than two values, each with a version of its own, and nothing says that these are all."""
-    others = sum(value.startswith("another ") for value in row.values)
-    different = others + len({value for value in row.values if not value.startswith("another ")})
-    return (restless(row) or (row.dynamic_since is None and not _two_states(row))) and different > _FEW
-
-
-def _two_states(row: Row) -> bool:
-    return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
 
 
 def _name(frame: Frame) -> str:
@@ -346,7 +307,7 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
 def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
     name = _name(one.code.named)
-    causes = listed(unique(row.text for row in _telling(group) if row.source), limit=2)
+    causes = listed(unique(row.text for row in telling(group) if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
         return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
@@ -386,12 +347,5 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
 
 
 def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
-    shown = {row_text(row): row for row in _telling(group) if row.steps}
+    shown = {row_text(row): row for row in telling(group) if row.steps}
     return tuple(shown.values())[:4]
-
-
-def _telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
-    """The rows without what became dynamic with its first change, where something else caused most of the recompiles."""
-    table = [row for one in group for row in one.rows]
-    lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)
-    return lasting if max((len(row.steps) for row in lasting), default=0) > 2 else tuple(table)

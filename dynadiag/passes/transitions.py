@@ -361,20 +361,23 @@ def _first_unknown(guards: Sequence[FailedGuard], values: Sequence[str]) -> bool
 def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known) -> tuple[tuple[str, ...], bool]:
     if family(uses[0][1]) == "object":
         return _objects(uses, chosen)
-    values: list[str] = []
-    known_already: set[str] = set()
+    at: dict[tuple[int, ...], str] = {}  # by compilation: torch lists the versions in which a guard failed, not in the order of time
+    calls: dict[tuple[int, ...], str] = {}
     unknown = False
     for step, guard in uses:
-        others = [other for other in reversed(step.guards) if _row_source(other) == _row_source(guard) and family(other) == family(guard)]
-        for other in others:
-            old, _ = both_sides(other, step, known)
-            values.extend(() if old is None or old in known_already else (old,))
-            known_already.update(() if old is None else (old,))
+        for other in step.guards:
+            if _row_source(other) == _row_source(guard) and family(other) == family(guard):
+                old, _ = both_sides(other, step, known)
+                at |= {} if old is None else {_numbers(other.entry): old}
         _, new = both_sides(guard, step, known)
-        unknown = new is None
+        unknown, here = new is None, _numbers(step.frame.key.text)
         if family(guard) != "condition":
-            values.extend(() if new is None or (new in known_already and step.id not in chosen) or values[-1:] == [new] else (new,))
-            known_already.update(() if new is None else (new,))
+            calls[here] = step.id
+            at |= {} if new is None else {here: new}
+    values: list[str] = []
+    for when, value in sorted(at.items()):
+        if value not in values or (calls.get(when) in chosen and values[-1] != value):
+            values.append(value)
     return tuple(values), unknown
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ _FREE_GROUPS: Mapping[str, tuple[str, str | None]] = {
     codes.MADE_IN_GRAPH: ("tensor made in a graph", "tensors made in a graph"),
     codes.STATIC_INPUT: ("static buffer or parameter", "static buffers and parameters"),
 }
-_KEY = re.compile(r"list\(dict\.keys\([^()]*\)\)\[(\d+)\]")
 
 
 def is_folded(mutation: Mutation) -> bool:
@@ -44,11 +42,8 @@ def is_folded(mutation: Mutation) -> bool:
 
 
 def source(mutation: Mutation, limit: int = 120) -> str:
-    """The input as people write it, `list(dict.keys(d))[0]` shortened to `key 0`: an optimizer's state has nothing but such names."""
-    text, before = mutation.input[:4000], ""
-    while text != before:
-        before, text = text, _KEY.sub(r"key \1", text)
-    return clean(readable(text), limit=limit)
+    """The input as people write it."""
+    return clean(readable(mutation.input[:4000]), limit=limit)
 
 
 def verdict(report: Report) -> str:

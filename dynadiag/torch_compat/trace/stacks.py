@@ -45,20 +45,28 @@ _LINES_AFTER = 40
 _LINES_OF_FUNCTION = 120
 _NAMED_PLACE = re.compile(r'^ *File "([^"\n]+)", line (\d{1,7})', re.MULTILINE)
 _MOST_TEXT = 6_000
+_MOST_IMPORTS = 60
 
 
 def statements_named_in(text: str) -> list[dict[str, Any]]:
-    """The source {file, line, text} of each own line that a message of torch names, to the end of its block (at most 40 lines), and of the
-    function around it (at most 120).
+    """The source {file, line, text} of each own line that a message of torch names, to the end of its block (at most 40 lines), of the
+    function around it (at most 120), and the imports of its file (at most 60).
     """
     found = []
     for file, number in dict.fromkeys(_NAMED_PLACE.findall(text)):
         if is_library(file):
             continue
         begins = _function_around(file, int(number))
-        blocks = ((int(number), _block_at(file, int(number))), (begins, _block_at(file, begins, _LINES_OF_FUNCTION)))
+        blocks = ((int(number), _block_at(file, int(number))), (begins, _block_at(file, begins, _LINES_OF_FUNCTION)), _imports(file))
         found += [{"file": file, "line": line, "text": block} for line, block in blocks if block]
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _imports(file: str) -> tuple[int, str]:
+    """The line of a file's first import, and its imports outside of functions, each with its first line."""
+    found = [(number, row.rstrip()) for number, row in enumerate(_held_lines(file), start=1) if row.startswith(("import ", "from "))]
+    return (found[0][0], "\n".join(row for _, row in found[:_MOST_IMPORTS])) if found else (0, "")
 
 
 def function_at(file: str, line: int) -> str:

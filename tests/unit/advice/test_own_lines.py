@@ -3,8 +3,10 @@
 import pytest
 
 from dynadiag.advice.break_context import break_context_of
+from dynadiag.advice.imports import with_imports
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
+from dynadiag.model.report import Advice
 from dynadiag.model.run import BreakEvent, CompileKey, Frame, Run, RunInfo
 
 CALL = Location("/home/me/proj/train.py", 3, "f", "y = helper(x)")
@@ -59,3 +61,22 @@ def test_whose_line_it_is_has_one_answer(file, whose):
     found = context(file)
     assert is_own_file(file, RUN) is found.editable is (whose == "own")
     assert (found.direct, found.library) == (whose == "standard library", whose == "package")
+
+
+@pytest.mark.parametrize(
+    ("block", "needed"),
+    [
+        ("import torch\nfrom torch import nn", ()),
+        ("import os, torch", ()),
+        ("x = torch.ones(2)", ()),
+        ("import torch.nn as nn", ("import torch",)),
+        ("import torch as t", ("import torch",)),
+        ("import torchvision", ("import torch",)),
+    ],
+)
+def test_an_import_is_only_asked_for_where_the_file_does_not_have_it(block, needed):
+    """`+ import torch` stood above a script that begins with `import torch`."""
+    where = Location("/home/me/train.py", 9, "f", "y = x.item()")
+    run = Run(info=RunInfo(), blocks={(where.file, 1): block})
+    advice = with_imports(Advice(slug="a", text="b", after="torch._dynamo.config.x = True"), where, run)
+    assert advice.imports == needed

@@ -300,6 +300,12 @@ def test_code_that_a_break_split_off_gets_no_advice_but_the_break_to_cure():
     assert "GB0170 at model.py:150 ends the graph of `forward`: fix that break first" in (
         split_reason(cause("size", "x", split=SPLIT)) or ""
     )
+    assert split_reason(cause("value", "___stack0.total", resumed=True, split=SPLIT)) is not None
+    # What the program keeps itself recompiles the outer code as well: without the break it hit the limit for the same list.
+    for kind, source in (("length", "len(self.logged)"), ("value", "name"), ("value", "STEP"), ("contains", "d"), ("identity", "f")):
+        assert split_reason(cause(kind, source, split=SPLIT)) is None
+    inner = replace(SPLIT, outer="inner")
+    assert "the graph of the compiled module or callable" in (split_reason(cause("size", "x", split=inner)) or "")
     own = replace(SPLIT, place=Location("/opt/site-packages/torch/optim/optimizer.py", 78, "_use_grad"))
     assert split_reason(cause("size", "x", split=own)) is None  # nobody can cure the break that torch.optim makes on purpose
 

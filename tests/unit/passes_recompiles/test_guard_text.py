@@ -217,6 +217,8 @@ def test_sources_as_people_write_them():
     assert readable("G['LR']") == "LR"
     nested = "object.__getattribute__(object.__getattribute__(L['self'].model, 'config'), 'problem_type')"  # torch 2.11
     assert readable(nested) == "self.model.config.problem_type"
+    state = "L['opt'].state[list(dict.keys(L['opt'].state))[0]]['n']"
+    assert readable(state) == readable(state.replace("dict.keys(L['opt'].state)", "L['opt'].state.keys()")) == "opt.state[key 0]['n']"
     assert readable("L['self']._modules['not-a-name']") == "self['not-a-name']"
     assert dimension("x.size(0)") == ("x", 0)
     assert dimension("x.stride(0)") is None

@@ -208,3 +208,15 @@ def test_none_and_a_tensor_by_turns_are_no_news(builders):
         [none.format("0/3"), equals(2, "sigma", "2.5"), none.format("0/1"), equals(0, "sigma", "3.5")],
     )
     assert {row.source: row.recompiles for row in found.transitions} == {"cond": ("r1",), "sigma": ("r2", "r3", "r4")}
+
+
+def test_values_are_told_in_the_order_of_time(builders):
+    """A count that another guard hid at first: torch lists the versions newest first, and their values were told in that order."""
+    run = builders.recompiled(
+        ["0/0: x.dtype == torch.float32"],
+        [equals(1, "self.n", 1)],
+        [equals(2, "self.n", 2), equals(1, "self.n", 1), equals(0, "self.n", 0)],
+        symbols=[(3, "L['self'].n", "3")],
+    )
+    table = {row.source: row.values for row in find_recompiles(run).transitions}
+    assert table["self.n"] == ("0", "1", "2", "3")

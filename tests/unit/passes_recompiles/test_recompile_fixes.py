@@ -96,7 +96,7 @@ def test_the_limit_is_raised_where_all_that_changed_has_few_states(builders):
 def test_the_limit_of_what_may_have_any_number_of_values_is_not_raised(builders, other):
     run = limited(builders, *flags(4), *([one] for one in other))
     assert fixes(run) == {}
-    assert "nothing is advised" in find_recompiles(run).findings[0].why
+    assert "othing is advised" in find_recompiles(run).findings[0].why
 
 
 def test_at_the_limit_only_what_ends_most_recompiles_is_told(builders):

@@ -120,3 +120,11 @@ def test_a_function_begins_at_its_def_and_ends_where_it_ends(monkeypatch):
 def test_what_is_no_own_function_is_not_recorded(monkeypatch, file, line):
     monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
     assert stacks.whole_function(file, line) is None
+
+
+def test_the_imports_of_a_file_that_a_message_names_are_recorded(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacks, "is_library", lambda file: False)
+    file = tmp_path / "train.py"
+    file.write_text('"""A script."""\n\nimport torch\nfrom torch import nn\n\ndef f(x):\n    import math\n    return x.item()\n')
+    found = {one["line"]: one["text"] for one in stacks.statements_named_in(f'  File "{file}", line 8, in f\n    return x.item()\n')}
+    assert found[3] == "import torch\nfrom torch import nn" and found[6].startswith("def f(x):")

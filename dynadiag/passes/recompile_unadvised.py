@@ -1,0 +1,80 @@
+"""Why a finding on recompiles advises nothing: what each further change costs, and what the recording would have to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynadiag.facts.wording import unique
+from dynadiag.passes.recompile_fixes import restless
+from dynadiag.passes.recompiled import Recompiled
+from dynadiag.passes.transitions import Row
+
+_FEW = 2
+_GROWS = "Each further value is one more version, until the limit is reached and such calls run eagerly."
+ENOUGH = "Nothing has to change while there are fewer versions than the limit."
+_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
+_DYNAMIC, _BOTH_STATES = (
+    "what changed is dynamic now, and one version takes all its values",
+    "what changed has two states, and each has its version",
+)
+
+
+def settled(group: Sequence[Recompiled]) -> bool:
+    """True if nothing more is to be expected: everything that changed became dynamic at its first change, or has two states at most."""
+    return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
+
+
+def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
+    """Why nothing is advised."""
+    splits = unique(one.split for one in group if one.split is not None)
+    if splits:
+        return f" {splits[0]}"
+    if settled(group):
+        rows = [row for one in group for row in one.rows]
+        said = [_DYNAMIC] * any(row.dynamic_since for row in rows) + [_BOTH_STATES] * any(map(_two_states, rows))
+        return f" No change is needed: {'; '.join(said) or 'nothing more is to be expected'}."
+    chosen = {id(row) for row in telling(group)}
+    told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in chosen and why is not None]
+    nothing = next((why for row in telling(group) if (why := _why_nothing(row)) is not None), _NOTHING_KNOWN)
+    full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
+    last = nothing
+    if told and not hit:
+        grows = any(_goes_on(row) for one in group for row in one.rows)
+        last = f"{_GROWS} {nothing}" if grows else ENOUGH
+        if full:
+            last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly. {nothing}"
+    return f" {' '.join((*unique(told)[:2], last))}"
+
+
+def _why_nothing(row: Row) -> str | None:
+    """Why nothing is advised for what has a version for each of its values; None where nothing more is known."""
+    texts = bool(row.values) and any(value[:1] in "'\"" for value in row.values)
+    if row.kind == "length":
+        why = "every length of a list is compiled in; that a tensor would do for the list, or that it can grow elsewhere, is not recorded"
+    elif row.kind == "value" and texts:
+        why = "text is always compiled in, so only code outside of the compiled function can take any text"
+    elif row.kind == "value" and restless(row):
+        why = "torch compiles this number in, and that an open one would do for all of its uses is not recorded"
+    elif row.kind in ("identity", "function"):
+        why = "where these objects come from, and that one could serve for all, is not recorded"
+    else:
+        return None
+    return f"Nothing is advised: {why}."
+
+
+def _goes_on(row: Row) -> bool:
+    """Whether it had more than two values, each with a version of its own, and nothing says that these are all."""
+    others = sum(value.startswith("another ") for value in row.values)
+    different = others + len({value for value in row.values if not value.startswith("another ")})
+    return (restless(row) or (row.dynamic_since is None and not _two_states(row))) and different > _FEW
+
+
+def _two_states(row: Row) -> bool:
+    return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
+
+
+def telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
+    """The rows without what became dynamic with its first change, where something else caused most of the recompiles."""
+    table = [row for one in group for row in one.rows]
+    lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)
+    return lasting if max((len(row.steps) for row in lasting), default=0) > 2 else tuple(table)
