@@ -22,7 +22,8 @@ READS, SIZES = frozenset(("GB0124", "GB0033", "GB0109")), frozenset(("GB0036", "
 class AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
     the lines of compiled functions at which they, or what they call, broke; with their code the lines that broke with ids of one set;
-    by file the lines on the stack of any break, and those at which an exception was raised.
+    by file the lines on the stack of any break, and those at which an exception was raised; where all code was compiled but for breaks at
+    numbers that are read.
     """
 
     packing: frozenset[tuple[int, int] | None]
@@ -32,6 +33,7 @@ class AllBreaks:
     contexts: Mapping[tuple[str | None, Location | None], Mapping[str, None]]
     on_the_way: Mapping[str, frozenset[int | None]]
     raised: Mapping[str, frozenset[int | None]]
+    only_reads: frozenset[tuple[int, int] | None]
 
 
 @of_last_run
@@ -44,7 +46,13 @@ def all_breaks(run: Run) -> AllBreaks:
     contexts: dict[tuple[str | None, Location | None], dict[str, None]] = {}
     way: dict[str, set[int | None]] = {}
     raised: dict[str, set[int | None]] = {}
+    reads: set[str] = set()
+    elsewhere: set[tuple[int, int] | None] = set()
     for event in run.breaks:
+        if event.gb_id in READS:
+            reads.add(event.frame)
+        else:
+            elsewhere.add(epoch_of(event, run))
         for one in whole_stack(event, run):
             way.setdefault(one.file, set()).add(one.line)
         if event.gb_id == "GB0088" and event.torch_frame is not None:
@@ -67,7 +75,13 @@ def all_breaks(run: Run) -> AllBreaks:
         contexts=contexts,
         on_the_way={file: frozenset(lines) for file, lines in way.items()},
         raised={file: frozenset(lines) for file, lines in raised.items()},
+        only_reads=frozenset({(one.key.process, one.key.epoch) for one in run.frames} - elsewhere - _uncompiled(run, reads)),
     )
+
+
+def _uncompiled(run: Run, reads: set[str]) -> set[tuple[int, int]]:
+    """The processes and epochs with a frame that was not compiled, those aside that break at a number that is read."""
+    return {(one.key.process, one.key.epoch) for one in run.frames if one.outcome != "compiled" and one.id not in reads}
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

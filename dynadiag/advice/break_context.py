@@ -65,7 +65,8 @@ class BreakContext:
     its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were
     to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
     `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was raised
-    while Dynamo traced. `backends`: those that `torch.compile` was given. `modules`: those that the user's function calls.
+    while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
+    those that `torch.compile` was given. `modules`: those that the user's function calls.
     """
 
     gb_id: str | None
@@ -99,6 +100,7 @@ class BreakContext:
     reads_here: bool = False
     on_the_way: frozenset[int | None] = frozenset()
     raised: frozenset[int | None] = frozenset()
+    only_reads: bool = False
     backends: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
 
@@ -180,6 +182,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         reads_here=shown is not None and (shown.file, shown.line) in all_breaks(run).places.get((epoch_of(event, run), READS), {}),
         on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
         raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
+        only_reads=epoch_of(event, run) in all_breaks(run).only_reads,
         modules=called_modules(own, run),
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
         callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),

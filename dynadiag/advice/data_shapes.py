@@ -104,7 +104,7 @@ def only_kept(place: Place, node: ast.expr) -> bool:
         return False
     if isinstance(target, ast.Subscript):
         named = isinstance(target.slice, ast.Name) and not place.is_tensor(target.slice)
-        return not place.is_tensor(target.value) and (named or _is_text(target.slice)) and isinstance(parent, ast.Assign)
+        return not place.is_tensor(target.value) and (named or _is_text(target.slice))
     if not isinstance(target, ast.Attribute) or place.is_tensor(target):
         return False
     return not place.reads(dotted(target) or "")

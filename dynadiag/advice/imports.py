@@ -16,6 +16,8 @@ _USED = {name: re.compile(rf"(?<![\w.]){name}\.(?=[A-Za-z_])") for name in _MODU
 # Names that our advice uses alone, and where they are (`torch/_dynamo/backends/common.py`, 2.11 to 2.15).
 _FROM = {"aot_autograd(": "from torch._dynamo.backends.common import aot_autograd"}
 
+_IMPORT = re.compile(r"^(?:import|from) .*", re.MULTILINE)
+
 
 def with_imports(advice: Advice, where: Location | None, run: Run) -> Advice:
     """The advice with the imports of what its new code names and neither its old code nor the file's recorded source does."""
@@ -26,8 +28,10 @@ def with_imports(advice: Advice, where: Location | None, run: Run) -> Advice:
 def _needed(advice: Advice, known: str) -> Iterator[str]:
     new = advice.after or ""
     old = f"{advice.before or ''}\n{known}"
+    code = _IMPORT.sub("", old)
     for name, used in _USED.items():
-        if used.search(new) and not used.search(old) and not re.search(rf"^import (?:.*, )?{name}\b(?! as)(?!\.)", old, re.MULTILINE):
+        imported = rf"^import (?:.*, )?{name}(?:\.[\w.]+)?\s*(?:,|#|$)"
+        if used.search(new) and not used.search(code) and not re.search(imported, old, re.MULTILINE):
             yield f"import {name}"
     yield from (statement for call, statement in _FROM.items() if call in new and call not in old)
 

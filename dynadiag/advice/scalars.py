@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
@@ -133,13 +134,26 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
     read = [(context.line, context.place, one) for one in reads]
-    if context.place is None or not calls_only_torch(context.place):
+    if context.place is None or not (calls_only_torch(context.place) or _traces_behind(context, context.place)):
         return
     kept = all(_is_kept(*one) for one in read)
     if not (context.returns or kept) or not all(_is_kept(*one) or _symbol_serves(context, *one) for one in (*context.reads, *read)):
         return
-    text = "Let Dynamo capture the number in the graph: nothing that the function does with it needs its value while it is traced"
+    text = (
+        "Let Dynamo capture the number in the graph: nothing that the function does with it needs its value while it is traced (what takes "
+        "it may recompile once more)"
+    )
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
+
+
+def _traces_behind(context: BreakContext, place: Place) -> bool:
+    """Whether the recording shows that what the graph then reaches can be traced.
+
+    All other code of the run was compiled, and where the whole function ran eager (a break in a loop), it keeps no count: a number of a
+    module's that changes with each call is another version each time.
+    """
+    counts = (one for one in ast.walk(place.node) if isinstance(one, ast.AugAssign) and one is not place.statement())
+    return context.only_reads and not (blocks_around(place) and any(isinstance(one.target, ast.Attribute) for one in counts))
 
 
 def _is_kept(line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:

@@ -75,6 +75,7 @@ def said(
     at=90,
     took=(("x", (4, 4), True), ("self.seen", ())),
     backend="eager",
+    alone=False,
 ):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
@@ -82,7 +83,7 @@ def said(
     own = Location(FILE, 11 + row, "f", rows[row + 1].strip())
     frames = tuple(
         Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=file, line=10, outcome="broke")
-        for number, file in enumerate((compiled, FILE))
+        for number, file in enumerate((compiled, FILE)[: 1 if alone else 2])
     )
     calls = [Location(FILE, 200 + number, "g", one.strip()) for number, one in enumerate(caller.split("\n")) if "f(x)" in one]
     event = broken(gb_id, (*calls, own, *below), context, explanation)
@@ -717,3 +718,24 @@ def test_any_function_gets_an_advice_or_a_reason(before, test, inside, behind, g
     branch = [f">>> if {test}:", *(f"    {one}" for one in inside), *(["else:", f"    {inside[0]}"] if otherwise else [])]
     lines = branch if gb_id == "GB0170" else [f">>> h = {test}"]
     said(gb_id, *before, *lines, *behind, "return x + h")
+
+
+@pytest.mark.parametrize(
+    ("body", "others", "captured"),
+    [
+        (("self.last = x.sum().item()", "return self.head(x)"), (), True),
+        (("history.append(x.sum().item())", "return self.head(x)"), (), True),
+        (("self.last = x.sum().item()", "return self.head(x)"), (("GB0059", "print(x)"),), False),  # which the graph would then reach
+        (("self.last = x.sum().item()", "return self.head(x), self.last"), (), False),
+        (("for i in range(3):", "    >>> self.usage[i] += x.sum().item()", "    x = self.parts[i](x)", "return x"), (), True),
+        (
+            ("self.calls += 1", "for name in self.names:", "    >>> self.last[name] = x.sum().item()", "    x = self.head(x)", "return x"),
+            (),
+            False,  # the model ran into the recompile limit: the function that had run eager counts its calls
+        ),
+    ],
+)
+def test_a_number_is_captured_where_the_recording_shows_that_all_else_is_compiled(body, others, captured):
+    found, reason = said("GB0124", *body, others=others, alone=not others)
+    assert list(found) == (["item-capture"] if captured else []) and (found or reason)
+    assert not found or "may recompile once more" in found["item-capture"].text
