@@ -10,6 +10,7 @@ from dynadiag.diff.graphs import compared_graphs
 from dynadiag.diff.result import Change, DiffResult, GuardChange, Kind, Place, Side, TimeChange
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
+from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import script_arguments
 from dynadiag.model import codes
@@ -131,7 +132,7 @@ def _mutations(report: Report) -> list[_Entry]:
     return [
         _Entry(
             code=one.code,
-            title=f"{one.input}: {(one.worst or '').replace('_', ' ')}",
+            title=f"{readable(one.input)}: {(one.worst or '').replace('_', ' ')}",
             where=_site(one),
             fingerprint=one.fingerprint,
         )
