@@ -15,7 +15,10 @@ from dynadiag.trace.sources import recording_at
 from dynadiag_cli.options import LONGEST_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dynadiag.model import Graph, Run
+    from dynadiag.render.picture import Picture
 
 EXAMPLES = """Examples:
 
@@ -24,13 +27,14 @@ EXAMPLES = """Examples:
   dynadiag graph trace.log#g0 --device cpu -o graphs
 """
 _MARK = "# Written by dynadiag graph:"
+_FRAMES = "frames"
 
 
 def graph(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory, a TORCH_TRACE log or a folder of logs; RUN#g3 names a graph.")
     ],
-    graph_id: Annotated[str | None, typer.Argument(metavar="ID", help="The graph's id in the report, such as g3.")] = None,
+    graph_id: Annotated[str | None, typer.Argument(metavar="ID", help="The graph's id in the report, such as g3; frames: a map.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")] = Path(),
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Replace every accelerator with this device, such as cpu.")
@@ -66,6 +70,11 @@ def graph(
         raise UsageError(f"--device {device}: not one of cpu, cuda, xpu, meta")
     if text:
         _print_text(path, wanted)
+        return
+    if wanted == _FRAMES:
+        make_folder(output)
+        if not _draw_frames(path, output):
+            raise typer.Exit(1)
         return
     with without_gc():  # half the time of a graph of 50,000 nodes, which is a million objects that stay
         loaded, chosen = _find(path, wanted)
@@ -155,16 +164,31 @@ def _may_be_replaced(target: Path) -> bool:
 
 
 def _draw(run: Run, chosen: Graph, output: Path) -> bool:
-    """The graph as an SVG beside the script; whether it was drawn. A picture that cannot be drawn is said in one line and stops nothing."""
+    """The graph as an SVG beside the script; whether it was drawn."""
     from dynadiag.render import pictures
+
+    return _drawn(chosen.id, pictures.file_stem(chosen, run), lambda: pictures.picture_of_graph(chosen, run), output)
+
+
+def _draw_frames(path: Path, output: Path) -> bool:
+    """The frame map of a recording as an SVG; whether it was drawn."""
+    from dynadiag import report, trace
+    from dynadiag.render import pictures
+
+    built = report.build(trace.load(path))
+    return _drawn("the frame map", _FRAMES, lambda: pictures.picture_of_frames(built), output)
+
+
+def _drawn(what: str, stem: str, picture: Callable[[], Picture], output: Path) -> bool:
+    """Write a picture. One that cannot be drawn is said in one line and stops nothing."""
     from dynadiag.render.drawing import drawn
 
     try:
-        drawing = drawn(pictures.picture_of_graph(chosen, run))
-        target = output / f"{pictures.file_stem(chosen, run)}{drawing.suffix}"
+        drawing = drawn(picture())
+        target = output / f"{stem}{drawing.suffix}"
         write_inside(output, target.name, drawing.text)
     except (DynadiagError, OSError) as error:
-        _say(f"{chosen.id} was not drawn: {error}")
+        _say(f"{what} was not drawn: {error}")
         return False
     _say(f"wrote {target}")
     return True

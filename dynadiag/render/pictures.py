@@ -1,6 +1,7 @@
-"""Writes the pictures of a run into `graphs/`: source ladder, frame map, the graphs next to a finding, and writes that cost something.
+"""Writes the pictures of a run into `graphs/`: source ladder, the graphs next to a finding, and writes that cost something.
 
-File names are ids of ours plus slugs, never a name from a log. All other graphs are drawn on demand (`dynadiag graph RUN g7 --svg`).
+File names are ids of ours plus slugs, never a name from a log. All other graphs are drawn on demand (`dynadiag graph RUN g7 --svg`), and
+so is the frame map (`dynadiag graph RUN frames`), which stands in for a ladder that cannot be drawn.
 """
 
 from __future__ import annotations
@@ -71,12 +72,13 @@ def write(
     remove_inside(directory, FOLDER, _OURS.match)
     graphs = [graph for graph in report.run.graphs if graph.text is not None]
     ranked = _ranked(report, graphs)
-    plans = [_Plan(FRAME_MAP, FRAME_MAP, lambda: picture_of(frame_map(report))), *_mutation_plans(report, limit)]
+    written = _ladder(report, directory) if renderer != "text" else {}
+    plans = [] if written else [_Plan(FRAME_MAP, FRAME_MAP, partial(picture_of_frames, report))]
+    plans += _mutation_plans(report, limit)
     plans += [
         _Plan(graph.id, file_stem(graph, report.run), partial(picture_of_graph, graph, report.run, report)) for graph in ranked[:limit]
     ]
     notes: list[str] = []
-    written = _ladder(report, directory) if renderer != "text" else {}
     begun = time.monotonic()
     for number, plan in enumerate(plans):
         if time.monotonic() - begun > BUDGET_S:
@@ -94,6 +96,11 @@ def write(
     if len(ranked) > limit:
         notes.append(f"{limit} of {len(ranked):,} graphs next to a finding drawn")
     return written, tuple(notes)
+
+
+def picture_of_frames(report: Report) -> Picture:
+    """The frame map: what was compiled, where it broke and why, what ran in eager mode."""
+    return picture_of(frame_map(report))
 
 
 def _ladder(report: Report, directory: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from dynadiag.errors import UsageError
 from dynadiag.model.location import PayloadRef
@@ -10,6 +11,7 @@ from dynadiag.render import palette, pictures, screenshot, svg
 from dynadiag.render.drawing import drawn
 from dynadiag.render.recorded_graph import recorded_graph
 from dynadiag.render.sketch import LOOKS, Arrow, Box, Sketch, picture_of
+from dynadiag_cli.app import app
 
 HOSTILE = r'"}; digraph{ \N \G & &lt; "] <script>x</script> \x5c ]]>'
 SKETCH = Sketch(
@@ -111,7 +113,6 @@ def test_every_picture_of_a_run_is_written_and_named_by_us(report, tmp_path):
     written, notes = pictures.write(report, tmp_path / "run")
     assert dict(written) == {
         "source": "graphs/source.svg",
-        "frames": "graphs/frames.svg",
         "g0": "graphs/g0-train-step-line-38.svg",
         "g1": "graphs/g1-train-step-line-41.svg",
     }
@@ -139,11 +140,11 @@ def named(report, *graphs):
 
 
 def test_graphs_next_to_a_finding_are_drawn_up_to_a_limit(report, tmp_path):
-    assert list(pictures.write(named(report, "g3", "g0"), tmp_path)[0]) == ["source", "frames", "g0", "g3"]
-    assert list(pictures.write(named(report, report.graph_breaks[0].id), tmp_path)[0]) == ["source", "frames", "g0", "g1"]
-    assert list(pictures.write(named(report), tmp_path)[0]) == ["source", "frames"]
+    assert list(pictures.write(named(report, "g3", "g0"), tmp_path)[0]) == ["source", "g0", "g3"]
+    assert list(pictures.write(named(report, report.graph_breaks[0].id), tmp_path)[0]) == ["source", "g0", "g1"]
+    assert list(pictures.write(named(report), tmp_path)[0]) == ["source"]
     written, notes = pictures.write(named(report, "g0", "g1", "g2"), tmp_path, limit=2)
-    assert (list(written), notes) == (["source", "frames", "g0", "g1"], ("2 of 3 graphs next to a finding drawn",))
+    assert (list(written), notes) == (["source", "g0", "g1"], ("2 of 3 graphs next to a finding drawn",))
 
 
 def test_a_file_is_named_by_function_line_and_kind(report):
@@ -164,7 +165,7 @@ def test_a_log_that_is_gone_or_too_long_costs_its_picture_only(report, tmp_path)
     empty = replace(report.run.graphs[3], text=PayloadRef(str(tmp_path / "trace.log"), 0, 0))
     run = replace(report.run, graphs=(gone, huge, report.run.graphs[2], empty))
     written, notes = pictures.write(named(replace(report, run=run), "g0", "g1", "g2", "g3"), tmp_path, renderer="svg")
-    assert list(written) == ["source", "frames", "g2"]
+    assert list(written) == ["source", "g2"]
     assert [note.split(":")[0] for note in notes] == ["g0 was not drawn", "g1 was not drawn", "g3 was not drawn"]
 
 
@@ -181,8 +182,8 @@ def test_a_link_in_our_place_is_replaced_and_not_followed(report, tmp_path):
     (tmp_path / "graphs").mkdir()
     outside = tmp_path / "precious"
     outside.write_text("keep")
-    (tmp_path / "graphs" / "frames.svg").symlink_to(outside)
-    (tmp_path / "graphs" / ".frames.svg.part").symlink_to(outside)
+    (tmp_path / "graphs" / "source.svg").symlink_to(outside)
+    (tmp_path / "graphs" / ".source.svg.part").symlink_to(outside)
     pictures.write(report, tmp_path, renderer="svg")
     assert outside.read_text() == "keep"
 
@@ -197,7 +198,7 @@ def test_hostile_frame_names_never_become_paths(report, tmp_path, samples):
 def test_progress_is_told(report, tmp_path):
     seen = []
     pictures.write(report, tmp_path, renderer="svg", progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [(1, 2), (2, 2)]
 
 
 def test_the_terminal_picture_needs_no_web_fonts_and_says_what_was_cut(samples):
@@ -209,3 +210,17 @@ def test_the_terminal_picture_needs_no_web_fonts_and_says_what_was_cut(samples):
     assert "<script>" not in text
     assert "more&#160;lines" in text
     assert "rgb" in text or "#" in text
+
+
+def test_the_frame_map_stands_in_for_a_ladder_and_is_drawn_on_demand(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "ladder_svg", lambda *_, **__: None)
+    written, _ = pictures.write(named(report), tmp_path)
+    assert dict(written) == {"frames": "graphs/frames.svg"}
+
+
+def test_the_frame_map_of_a_log_is_drawn_on_demand(tmp_path):
+    log = tmp_path / "trace.log"
+    record = '{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}'
+    log.write_text(f"V1206 15:18:16.845000 4242 torch/a.py:1] {record}\n")
+    done = CliRunner().invoke(app, ["graph", str(log), "frames", "-o", str(tmp_path / "drawn")])
+    assert done.exit_code == 0 and (tmp_path / "drawn" / "frames.svg").read_text().startswith("<svg")
