@@ -14,7 +14,7 @@ CONFIG = "torch._dynamo.config."
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The graph break that gives code versions of its own: where it is and torch's id; `outer` is the function whose graph it ends."""
+    """The graph break that gives code versions of its own: where it is and torch's id; `outer` names the function whose graph it ends."""
 
     outer: str
     place: Location | None

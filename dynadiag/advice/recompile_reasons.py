@@ -28,8 +28,7 @@ def split_reason(cause: Cause) -> str | None:
     place = split.place
     break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
     at = "" if place is None else f" at {short_place(place)}"
-    outer = "the compiled module or callable" if split.outer == "inner" else f"`{split.outer}`"  # torch's name of its own entry
-    return f"This code has its own versions only because {break_}{at} ends the graph of {outer}: fix that break first."
+    return f"This code has its own versions only because {break_}{at} ends the graph of {split.outer}: fix that break first."
 
 
 def is_split(cause: Cause) -> bool:

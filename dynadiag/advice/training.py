@@ -13,6 +13,12 @@ from dynadiag.advice.places import Place
 
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
+UPDATE_ALONE = (
+    "this function computes no gradient, only what belongs around the update of an optimizer: Dynamo does not trace `zero_grad()` and the "
+    "like, so call them outside of the compiled function"
+)
+MAY_DIFFER = "Results may differ in the last digits, and random numbers (dropout) altogether: other code is compiled"
+
 APART = (
     "`backward()` and the optimizer break the graph on purpose, so compile only what computes the loss and leave the step in plain Python; "
     "which part that is, the recording does not show for certain"
@@ -30,6 +36,8 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
     elif context.place is not None and _wants_gradient(context.place):
         yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
+    elif context.returns and context.place is not None and not re.search(r"\.backward\(|autograd\.", "\n".join(context.place.rows)):
+        yield from withhold(UPDATE_ALONE)
     elif len(context.modules) != 1:
         yield from withhold(APART)
     else:
@@ -39,7 +47,7 @@ def train_step(context: BreakContext) -> Iterator[Said]:
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
             f"compile `{model}` once after it is created (pass what `torch.compile` was given): `{model}.compile()` leaves it the same "
             "object with the same `state_dict()`, as `torch.compile` does not; its other calls, such as those under `no_grad`, are then "
-            "compiled too; the train step itself stays plain Python",
+            f"compiled too; the train step itself stays plain Python. {MAY_DIFFER}",
             after=f"{model}.compile()",
         )
 

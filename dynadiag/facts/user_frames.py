@@ -217,6 +217,19 @@ def source_function(name: str | None) -> str | None:
     return name
 
 
+def is_module_entry(file: str | None) -> bool:
+    """True for the file of torch's wrapper `inner`, through which it enters a compiled nn.Module unless its class is the user's own."""
+    return (file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
+
+
+def function_words(name: str | None, file: str | None) -> str:
+    """A compiled function for a sentence: its name in backticks, words for torch's own entry and for what has no name."""
+    if is_module_entry(file):
+        return "the compiled module or callable"
+    found = source_function(name)
+    return f"`{found}`" if found else "a frame"
+
+
 def resume_line(name: str | None) -> int | None:
     """The source line at which a resume function goes on, or None for other functions."""
     match = _RESUME.match(name or "")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import frames_by_code
-from dynadiag.facts.user_frames import entry_stack, own_frame, source_function
+from dynadiag.facts.user_frames import entry_stack, function_words, own_frame
 from dynadiag.facts.wording import frame_location, listed, plural, short_place, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -230,7 +230,7 @@ def _slow(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Itera
             f"{plural(len(timed), 'compilation')} of {short_place(frame_location(first))}: "
             f"{', '.join(f'{name} {value:.1f} s' for name, value in parts)}; {100 * seconds / (total.total_s or seconds):.0f} % of all."
         )
-        title = f"Compiling `{source_function(first.name) or 'a frame'}` took {seconds:.1f} s"
+        title = f"Compiling {function_words(first.name, first.file)} took {seconds:.1f} s"
         yield _finding(codes.SLOW_COMPILE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
 
 

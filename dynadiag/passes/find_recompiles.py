@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from dynadiag.advice.recompile_reasons import reason, split_reason
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.user_frames import entry_stack, is_generated, is_own_file, own_frame, resume_line, source_function
+from dynadiag.facts.user_frames import (
+    entry_stack,
+    function_words,
+    is_generated,
+    is_module_entry,
+    is_own_file,
+    own_frame,
+    resume_line,
+    source_function,
+)
 from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, times, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -20,7 +29,7 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, is_module_entry, takes_float32
+from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
@@ -38,7 +47,7 @@ def find_recompiles(run: Run) -> PassResult:
     calls = CompileCalls.of_run(run)
     lines, roots, held = broken_lines(run), input_roots(run), parameters(run)
     splits = Splits.of_run(run)
-    codes = (told_apart(code, held) if is_module_entry(code.named) else code for code in code_objects(run))
+    codes = (told_apart(code, held) if is_module_entry(code.named.file) else code for code in code_objects(run))
     context = _Context(calls, lines, roots, splits, input_shapes(run), parts_with_parameters(run), iter(range(_MOST_ADVISED)))
     found = tuple(_read(code, run, context) for code in codes)
     more = sum(len(one.rows) for one in found) - _MOST_ADVISED
@@ -70,7 +79,7 @@ class _Context:
 def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     known = known_values(code)
     code = with_news(code, known)
-    several_callables = is_module_entry(code.named) and context.calls.targets(code.key[0]) > 1
+    several_callables = is_module_entry(code.named.file) and context.calls.targets(code.key[0]) > 1
     named = (_named_module(row, code.named, several=several_callables) for row in rows(code, known))
     table = tuple(_on_stack(row, code.named, context.lines) for row in named)
     call = next(iter(_lines(code, run)), None)
@@ -120,7 +129,7 @@ def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
     """
     if several and row.kind in ("length", "keys", "contains"):
         return replace(row, source="module", kind="module")
-    if not is_module_entry(frame) or not re.match(r"fn\b", row.source):
+    if not is_module_entry(frame.file) or not re.match(r"fn\b", row.source):
         return row
     return replace(row, source=f"module{row.source[2:].removeprefix('.__self__')}")
 
@@ -287,11 +296,8 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     )
 
 
-def _name(frame: Frame) -> str:
-    if is_module_entry(frame):
-        return "The compiled module or callable"
-    name = source_function(frame.name)
-    return f"`{name}`" if name else "A frame"
+def _name(one: Recompiled) -> str:
+    return function_words(one.code.named.name, one.code.named.file)
 
 
 def _seconds(group: Sequence[Recompiled]) -> float | None:
@@ -306,7 +312,8 @@ def _seconds(group: Sequence[Recompiled]) -> float | None:
 
 def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: int, hit: bool) -> str:
     one = group[0]
-    name = _name(one.code.named)
+    name = _name(one)
+    name = name[:1].upper() + name[1:]
     causes = listed(unique(row.text for row in telling(group) if row.source), limit=2)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
@@ -318,7 +325,7 @@ def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: in
 
 
 def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
-    return unique(_name(one.code.named) for one in group)
+    return unique(_name(one) for one in group)
 
 
 def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> str:
@@ -328,10 +335,10 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")
     if inside and group[0].limit.hit:
-        alone = listed([f"{_name(one.code.named)} ({plural(one.limit.entries, 'version')})" for one in inside])
+        alone = listed([f"{_name(one)} ({plural(one.limit.entries, 'version')})" for one in inside])
         parts.append(f"From then on, what it calls is compiled on its own: {alone}.")
     elif inside:
-        followed = listed([f"{_name(one.code.named)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
+        followed = listed([f"{_name(one)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
         parts.append(f"The same change in what it calls: {followed}.")
     parts.extend(limit_text(group))
     if seconds is not None:

@@ -13,6 +13,7 @@ from dynadiag.facts.user_frames import (
     callers,
     full_place,
     is_generated,
+    is_module_entry,
     is_own_file,
     is_torchs_file,
     of_last_run,
@@ -24,11 +25,6 @@ from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import CodeObject, Row
-
-
-def is_module_entry(frame: Frame) -> bool:
-    """True for torch's wrapper through which a compiled nn.Module is entered, unless its class is the user's own."""
-    return (frame.file or "").replace("\\", "/").endswith("torch/_dynamo/external_utils.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
     parts = facts.parts | _children(run).get(stripped(guard.raw_source).rpartition(".")[0], frozenset())
     made_constant = any("remove_tensorify_specialized_graphargs" in f"{one.text} {one.origin}" for one in row.guards)
     return Cause(
-        kind="module" if row.source == "module" and is_module_entry(code.named) else row.kind,
+        kind="module" if row.source == "module" and is_module_entry(code.named.file) else row.kind,
         source=row.source,
         process=code.key[0],
         raw_source=guard.raw_source,
@@ -209,7 +205,7 @@ def _foreign(row: Row, frame: Frame, facts: Facts, run: Run) -> bool:
     readers = [place for guard in row.guards[:1] for place in guard.stack if not is_torchs_file(place.file)]
     if readers and is_own_file(readers[-1].file, run) and not is_generated(readers[-1]):
         return facts.split is not None and row.source.startswith(ON_STACK)
-    if facts.library and not is_module_entry(frame):
+    if facts.library and not is_module_entry(frame.file):
         entered_by_library = bool(frame.callers) and not facts.entered
         parts = [part for part in re.split(r", (?![^\[(]*[\])])", row.source) if part]
         plain = all(_PLAIN.match(part) for part in parts) and row.kind not in ("function", "identity")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice.recompile_cause import Split
-from dynadiag.facts.user_frames import callers, normal_path, resume_line, source_function
+from dynadiag.facts.user_frames import callers, function_words, normal_path, resume_line, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.break_chain import resume_frames
@@ -52,11 +52,11 @@ class Splits:
             event = self.resumed.get(frame.id) or self._through(
                 (place for places in self.breaks.values() for place in places), frame.file, at
             )
-            return None if event is None else Split(source_function(frame.name) or "", event.torch_frame, event.gb_id)
+            return None if event is None else Split(function_words(frame.name, frame.file), event.torch_frame, event.gb_id)
         for place in _inside(callers(frame)):
             event = self._at(place, frame)
             if event is not None:
-                return Split(source_function(_bare(place.function)) or "", event.torch_frame, event.gb_id)
+                return Split(function_words(_bare(place.function), place.file), event.torch_frame, event.gb_id)
         return None
 
     def _at(self, place: Location, frame: Frame) -> BreakEvent | None:

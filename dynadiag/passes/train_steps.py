@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from dynadiag.advice.training import APART
+from dynadiag.advice.training import APART, MAY_DIFFER
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
@@ -134,6 +134,6 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     text = (
         f"Do not compile the whole train step: leave {what} in plain Python, and compile `{model}` in place, once after it is created "
         "(pass what `torch.compile` was given). Its other calls, such as those under `no_grad`, are then compiled too. `torch.compile` "
-        "would give another object, with other names in its `state_dict()`"
+        f"would give another object, with other names in its `state_dict()`. {MAY_DIFFER}"
     )
     return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)

@@ -739,3 +739,13 @@ def test_a_number_is_captured_where_the_recording_shows_that_all_else_is_compile
     found, reason = said("GB0124", *body, others=others, alone=not others)
     assert list(found) == (["item-capture"] if captured else []) and (found or reason)
     assert not found or "may recompile once more" in found["item-capture"].text
+
+
+def test_a_function_that_is_only_an_optimizers_update_is_not_told_to_compile_the_model():
+    """A hand-written optimizer was compiled alone: followed, nothing of it was compiled any more."""
+    context = "Attempted to inline function marked as skipped: qualname: Optimizer.zero_grad, module: torch.optim"
+    found, reason = said("GB0008", "self.opt.step()", ">>> self.opt.zero_grad()", context=context, took=(WEIGHT,))
+    assert found == {} and "only what belongs around the update of an optimizer" in reason
+    whole = ("loss = self.net(x).sum()", "loss.backward()", "self.opt.step()", ">>> self.opt.zero_grad()")
+    found, _ = said("GB0008", *whole, context=context, took=(WEIGHT,))
+    assert "Results may differ in the last digits" in found["compile-model-apart"].text

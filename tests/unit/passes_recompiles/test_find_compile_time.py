@@ -130,6 +130,11 @@ def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):
     result = find_compile_time(run_of(builders, CompileMetrics(total_s=40.0, aot_s=30.0), CompileMetrics(total_s=20.0)))
     assert codes(result) == ["DC02"]
     assert result.findings[0].title == "Compiling `f0` took 40.0 s"
+    entry = replace(
+        result_of := run_of(builders, CompileMetrics(total_s=40.0)),
+        frames=(replace(result_of.frames[0], file="/torch/_dynamo/external_utils.py"),),
+    )
+    assert find_compile_time(entry).findings[0].title == "Compiling the compiled module or callable took 40.0 s"  # torch's own `inner`
     assert "AOTAutograd 30.0 s, dynamo 10.0 s" in result.findings[0].why
     assert codes(find_compile_time(run_of(builders, CompileMetrics(total_s=25.0)))) == []
     small_part = find_compile_time(run_of(builders, *[CompileMetrics(total_s=35.0)] * 5))
