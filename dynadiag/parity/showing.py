@@ -8,6 +8,7 @@ from typing import Any
 from dynadiag.parity.result import LIMITS, ParityFinding, ParityResult
 from dynadiag.passes.find_parity_replayed import plain_source, tensor_in_words
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
+from dynadiag.render.parity_words import ways
 
 _WIDTH = 400
 _KINDS = {
@@ -26,7 +27,10 @@ def document_of(result: ParityResult, command: str = "") -> Document:
     """What happened and what could, first in a line each, then with values and lines; what was tried, and what was not and why."""
     happened = result.happened
     lines = [Headline(word="Could happen", what=headline(result), tone=_tone(bool(result.findings), bool(result.compared)))]
-    figures = [("graphs replayed", f"{result.compared} of {len(result.graphs)}"), ("ways to go wrong", f"{len(result.findings)}")]
+    figures = [
+        ("graphs replayed", f"{result.compared} of {len(result.graphs)}"),
+        ("ways to go wrong or to differ", f"{len(result.findings)}"),
+    ]
     if happened is not None:
         tone = _tone(bool(happened["findings"]), bool(happened["calls_compared"]))
         lines.insert(0, Headline(word="Happened", what=happened["verdict"], tone=tone))
@@ -49,8 +53,7 @@ def headline(result: ParityResult) -> str:
     if not result.compared:
         return f"none of {len(result.graphs)} graphs could be compared"
     graphs = f"{result.compared} of {len(result.graphs)} graphs compared"
-    found = len(result.findings)
-    return f"{graphs}, {found} {'way' if found == 1 else 'ways'} to go wrong" if found else f"{graphs}, no difference"
+    return f"{graphs}, {ways([(one.code, one.tensor['aspect']) for one in result.findings]) or 'no difference'}"
 
 
 def _tone(differs: bool, compared: bool) -> Tone:

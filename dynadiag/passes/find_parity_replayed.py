@@ -21,7 +21,7 @@ _LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
 
 
 def find_parity_replayed(run: Run, replayed: Replayed) -> PassResult:
-    """One warning for each way to go wrong that `dynadiag parity` found when it replayed this run's graphs."""
+    """One warning for each way to go wrong or to differ that `dynadiag parity` found when it replayed this run's graphs."""
     graphs = {graph.id: graph for graph in run.graphs}
     findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(replayed.findings))
     unknown = sum(one.graph not in graphs for one in replayed.findings)

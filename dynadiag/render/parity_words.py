@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dynadiag.facts.wording import plural
+from dynadiag.model import codes
 from dynadiag.model.parity import Parity, Replayed
 from dynadiag.render.sanitise import clean
 
@@ -31,11 +32,18 @@ def _strides(parity: Parity) -> str:
 
 def could_happen(replayed: Replayed) -> str:
     """How many graphs `dynadiag parity` replayed over calls that were not made, and what that gave."""
-    found = len(replayed.findings)
-    ways = f"{plural(found, 'way')} to go wrong" if found else "no difference"
+    found = ways([(one.code, one.aspect) for one in replayed.findings]) or "no difference"
     by = f" by torch {clean(replayed.torch, limit=60)}" if replayed.torch else ""
     replays = f"{replayed.compared} of {plural(replayed.graphs, 'graph')} replayed{by}"
-    return f"{replays} over calls that the program did not make: {ways} (`dynadiag parity`)"
+    return f"{replays} over calls that the program did not make: {found} (`dynadiag parity`)"
+
+
+def ways(found: Sequence[tuple[str, str]]) -> str:
+    """`1 way to go wrong, 2 ways to differ` of codes, each with what differs of the smallest tensor: strides alone are no wrong result."""
+    differ = found.count((codes.REPLAY_METADATA, "stride"))
+    wrong = len(found) - differ
+    parts = (f"{plural(wrong, 'way')} to go wrong" if wrong else "", f"{plural(differ, 'way')} to differ" if differ else "")
+    return ", ".join(filter(None, parts))
 
 
 def details(parity: Parity) -> Iterator[str]:

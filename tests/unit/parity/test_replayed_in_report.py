@@ -12,6 +12,7 @@ import dynadiag
 from dynadiag import report, trace
 from dynadiag.model.run import Run, RunInfo
 from dynadiag.render import json_report, markdown
+from dynadiag.render.parity_words import ways
 from dynadiag.trace.parity_result import replayed
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
@@ -58,6 +59,11 @@ def built(path):
     told = json_report.to_dict(made)
     jsonschema.Draft202012Validator(SCHEMA).validate(told)
     return made, told
+
+
+def test_other_strides_are_no_way_to_go_wrong():
+    assert ways([("DM35", "stride"), ("DM30", "values"), ("DM35", "dtype")]) == "2 ways to go wrong, 1 way to differ"
+    assert ways([("DM35", "stride")] * 2) == "2 ways to differ" and ways([]) == ""
 
 
 def test_what_could_happen_is_a_warning_with_its_line_and_its_evidence(run_with):
