@@ -5,12 +5,16 @@ What can be done otherwise depends on what the rest of the program needs, which 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dynadiag.advice.mutation_lines import out_of_place, under_no_grad
+from dynadiag.advice.mutation_lines import out_of_place, under_no_grad, written_tensor
 from dynadiag.advice.parity import undeclared_write
+from dynadiag.advice.places import function_around
+from dynadiag.advice.sharing import has_other_name, is_new
+from dynadiag.advice.source import dotted, parse_line
 from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
@@ -31,12 +35,29 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
         return ()
     if mutation.code == codes.WRITTEN_THROUGH_DATA and mutation.frame in _frames_with_backward(run):
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
+    if mutation.code == codes.AUTOGRAD_REFUSED_WRITE and not _written_here_only(mutation, run):
+        return ()  # out of place, the caller or another name no longer gets the new values
     return rule(mutation)
 
 
 @of_last_run
 def _frames_with_backward(run: Run) -> frozenset[str]:
     return frozenset(graph.frame for graph in run.graphs if graph.kind in ("aot_joint", "aot_backward"))
+
+
+def _written_here_only(mutation: Mutation, run: Run) -> bool:
+    """Whether the tensor that the line writes surely is the function's own: made there, and with no other name up to the line."""
+    site = next((one for one in mutation.sites if one.get("own")), None)
+    file, at, line = (None, None, None) if site is None else (site.get("file"), site.get("line"), parse_line(site.get("code")))
+    place = function_around(run, file, at) if isinstance(file, str) and isinstance(at, int) else None
+    if place is None or line is None:
+        return False
+    call, statement = line.only_call(), line.statement
+    target = written_tensor(call) if call is not None else statement.target if isinstance(statement, ast.AugAssign) else None
+    name = None if target is None else dotted(target)
+    if name is None or not place.is_local(name) or has_other_name(place, name):
+        return False
+    return all(is_new(place, one) for one in place.values(name))
 
 
 def why_nothing(mutation: Mutation) -> str | None:

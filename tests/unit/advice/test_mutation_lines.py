@@ -5,6 +5,11 @@ import ast
 import pytest
 
 from dynadiag.advice.mutation_lines import out_of_place
+from dynadiag.advice.mutations import mutation_advice
+from dynadiag.model.report import Mutation
+from dynadiag.model.run import Run, RunInfo
+
+FILE = "/home/me/train.py"
 
 
 @pytest.mark.parametrize(
@@ -61,3 +66,26 @@ def test_no_rewrite_assigns_a_name_of_a_module():
         for call in ("relu_(x)", "add_(x, 1)", "as_strided_(x, (1,), (1,))", "normal_(x)", "relu_(x.t())", "relu_(f(x))"):
             after = out_of_place(f"{owner}.{call}")
             assert after is None or ast.unparse(ast.parse(after).body[0].targets[0]) == "x", after
+
+
+@pytest.mark.parametrize(
+    ("body", "advised"),
+    [
+        (("y = x.exp()", ">>> y.add_(1)", "return y"), True),
+        (("y = x.exp()", ">>> y += 1", "return y"), True),
+        ((">>> x.add_(1)", "return x"), False),  # the caller reads the tensor that it passed
+        (("y = x.exp()", "self.last = y", ">>> y.add_(1)", "return y"), False),
+        (("y = x[0]", ">>> y.add_(1)", "return x"), False),
+    ],
+)
+def test_a_refused_write_goes_out_of_place_only_where_nothing_else_has_the_tensor(body, advised):
+    """Followed in a function that shifts its argument, the caller no longer saw the shift: another loss."""
+    row = next(number for number, one in enumerate(body) if one.startswith(">>> "))
+    text = "\n".join(["def shift(x):", *(f"    {one.removeprefix('>>> ')}" for one in body)])
+    site = {"file": FILE, "line": 11 + row, "code": body[row][4:], "function": "shift", "own": True}
+    refused = Mutation(
+        id="m0", fingerprint="a", code="DM23", frame="f0", input="L['x']", kind="data", bytes_touched=None, bytes_written_back=None,
+        no_grad=None, static=None, aliases=(), sites=(site,), effects=({"kind": "error", "basis": "observed", "detail": "refused"},),
+    )  # fmt: skip
+    found = mutation_advice(refused, Run(info=RunInfo(), blocks={(FILE, 10): text}))
+    assert [one.slug for one in found] == (["keep-the-old-value"] if advised else [])
