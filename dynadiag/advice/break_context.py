@@ -123,7 +123,7 @@ class BreakContext:
 
 
 # What an advice that leaves a call out of compiled code says of it.
-CHANGES = "this changes the program: compiled calls then skip it"
+CHANGES = "compiled calls then skip it, which changes the program"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,13 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     if _READS_LENGTHS.search(context.line.code):
         yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
     elif (asked := _of_numpy(place)) is not None:
-        yield from withhold(f"{quoted(place.whole(asked))} may decide something by the size, which only the values tell")
+        yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")
     elif not _carried(place):
-        yield from withhold("how long this result is depends on values, and the code behind it makes a list, a loop or a number of it")
+        yield from withhold("how long this result is depends on values, and the code behind it turns it into a list, a loop or a number")
     elif not all(one is not None and _carried(one) for one in context.sizes):
         yield from withhold(
-            "an option lets a graph carry the unknown size, but it applies to the whole program, and behind another line that broke "
-            "Python may continue with such a result itself"
+            "an option lets a graph carry the unknown size, but it applies to the whole program, and another line that broke may need the "
+            "size in Python"
         )
     else:
         text = f"Keep {line_name(context)} and let the graph carry the unknown size of its result"

@@ -169,8 +169,8 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
         )
         return
     whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
-    text = f"Exclude what `{target}` writes from compiled code (for {whose}) without editing {context.called}"
-    text += f"{_needs_import(context, target)}: {CHANGES}"
+    text = f"Let compiled code skip `{target}` (for {whose}){_needs_import(context, target)}: what it writes is then missing, which changes"
+    text += " the program"
     yield from ignored(context, "logger-ignore", target, text)
 
 
@@ -195,7 +195,7 @@ def _logged_kinds(context: str) -> set[str]:
 
 def _needs_import(context: BreakContext, target: str) -> str:
     """Words for an option that names `logging` in a program that may not import it: a library logs there."""
-    return " (after the imports of the libraries)" if target.startswith("logging.") and not (context.editable or context.direct) else ""
+    return ", set after the imports of the libraries" if target.startswith("logging.") and not (context.editable or context.direct) else ""
 
 
 def _logs_later(context: BreakContext) -> bool:

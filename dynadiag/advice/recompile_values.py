@@ -26,7 +26,7 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
         return ()
     if ".param_groups[" in cause.source:
         return _learning_rate() if is_learning_rate(cause) and cause.one_group else ()
-    if "allow_unspec_int_on_nn_module" in (cause.hint or ""):
+    if is_module_integer(cause):
         return _module_integer(cause)
     if cause.made_constant:
         return _as_factor(cause)
@@ -43,6 +43,11 @@ def is_number(cause: Cause) -> bool:
 def is_learning_rate(cause: Cause) -> bool:
     """Whether the number is the learning rate of one of torch's optimizers, which is the user's wherever it is read."""
     return cause.kind == "value" and is_number(cause) and re.search(r"\.param_groups\[\d+\]\[['\"]lr['\"]\]$", cause.source) is not None
+
+
+def is_module_integer(cause: Cause) -> bool:
+    """Whether torch says that this is an integer attribute of a module, which it compiles in."""
+    return "allow_unspec_int_on_nn_module" in (cause.hint or "")
 
 
 def _learning_rate() -> Iterable[Advice]:

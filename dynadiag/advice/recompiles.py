@@ -14,7 +14,7 @@ from dynadiag.advice.recompile_cause import CONFIG, Cause
 from dynadiag.advice.recompile_containers import length_advice
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.advice.recompile_sizes import size_advice
-from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, value_advice
+from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, is_module_integer, value_advice
 from dynadiag.facts.lookups import compiled_functions, process_of
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
@@ -33,7 +33,8 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run))
     found = list(library_advice(cause))
     own = not cause.foreign and not cause.source.startswith("___")
-    if not found and own and (not is_split(cause) or is_learning_rate(cause)):
+    kept = is_learning_rate(cause) or (cause.kind == "value" and is_module_integer(cause))  # no break makes it change
+    if not found and own and (not is_split(cause) or kept):
         found += _TABLE[cause.kind](cause) if cause.kind in _TABLE else ()
     return tuple(advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
 

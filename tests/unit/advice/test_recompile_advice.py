@@ -173,6 +173,13 @@ def test_an_integer_of_a_module_becomes_dynamic_only_where_nothing_needs_its_val
     assert [one.slug for one in found] == (["unspec-int-on-module"] if advised else [])
 
 
+def test_an_integer_of_a_module_becomes_dynamic_also_in_code_that_a_break_split_off():
+    """No break makes it change: the count behind a branch hit the limit, and the same count without the branch had the advice."""
+    split = Split("`forward`", Location(FILE, 9, "forward", "if x.sum() > 0:"), "GB0170")
+    (advice,) = caused("value", "self.calls", values=("1", "2"), hint=HINT, text=COUNTS, split=split)
+    assert advice.slug == "unspec-int-on-module"
+
+
 def test_what_is_only_counted_is_counted_behind_the_call():
     text = "def step(x):\n    STATE['n'] += 1\n    return x * 2"
     facts = {"values": ("1", "2", "3"), "raw_source": "G['STATE']['n']", "text": text, "origin": Location("train.py", 4, "step")}
