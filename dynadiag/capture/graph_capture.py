@@ -7,9 +7,6 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import ModuleType
-
-from dynadiag.import_watcher import ImportWatcher
 
 VARIABLE = "DYNADIAG_CAPTURE"
 # What a process does, with which graph, at which of its calls: in `state-<pid>`.
@@ -44,16 +41,3 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> CaptureSett
         return CaptureSettings(**{**said, "region": tuple(said.get("region", ()))})
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
-
-
-def start() -> None:
-    """Watch graphs from the moment that Dynamo is imported; nothing when nobody asked for it."""
-    if (wanted := from_environment()) is None:
-        return
-
-    def attach(module: ModuleType) -> None:
-        from dynadiag.capture.graph_watch import GraphWatch
-
-        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
-
-    ImportWatcher({"torch._dynamo.output_graph": attach}).install()
