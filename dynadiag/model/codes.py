@@ -151,6 +151,12 @@ NUMPY_RANDOM = _row(
     "compiled code draws from torch's generator where the program calls `np.random`: other numbers than eager's, whatever NumPy's seed is",
     "warning",
 )
+DRAWN_ONCE = _row(
+    "DF13",
+    "Compiled code repeats one random draw",
+    "`random.sample` or `random.shuffle` of Python in compiled code: drawn once, while torch traced it, and the same in every call",
+    "warning",
+)
 
 # Guards
 SLOW_GUARDS = _row(

@@ -1,4 +1,4 @@
-"""Numbers that the program draws with NumPy and that compiled code draws with torch: others than eager's, whatever NumPy's seed is."""
+"""Random numbers that compiled code does not draw as eager does: NumPy's come from torch, a sample of Python's is drawn once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
 from dynadiag.model import codes
 from dynadiag.model.graph import Graph
@@ -14,23 +15,72 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
-from dynadiag.trace import read_payload
+from dynadiag.trace import read_payload, side_effects
 from dynadiag.trace.graph_nodes import graph_nodes
 
 # `numpy_to_tensor_wrapper` (`torch/_dynamo/utils.py`) names a traced function so; all of `torch/_numpy/random.py`, 2.11 and 2.15.
 _DRAWS = re.compile(r"_wrapped_(random_sample|sample|random|randn?|normal|choice|randint|shuffle|uniform)$")
-_MOST_GRAPHS = 200
+_MOST_GRAPHS, _MOST_EVIDENCE = 200, 10
+
+
+# Dynamo draws these while it traces, from a copy of the generator, whose state the compiled code then sets (`RandomVariable`,
+# `torch/_dynamo/variables/misc.py`, 2.15); `random()`, `randint()`, `randrange()` and `uniform()` it draws anew in each call.
+_DRAWN_ONCE = re.compile(r"\.(sample|shuffle)\(")
+_SETS_STATE = re.compile(r"\.(?:seed|setstate)\(")
 
 
 def find_random_numbers(run: Run) -> PassResult:
     """One finding for each line that draws so; in a graph without lines, one for the graph."""
+    return PassResult(findings=(*_of_numpy(run), *_drawn_once(run)))
+
+
+def _of_numpy(run: Run) -> Iterator[Finding]:
     found: dict[Location | None, list[tuple[str, Graph]]] = {}
     graphs = [graph for graph in run.graphs if graph.kind == "dynamo" and any(map(_DRAWS.search, graph.ops))]
     for graph in graphs[:_MOST_GRAPHS]:
         for name, place in _draws(graph):
             found.setdefault(place, []).append((name, graph))
     names = fingerprints([Subject(codes.NUMPY_RANDOM, place) for place in found], run)
-    return PassResult(findings=tuple(_finding(place, calls, mark, run) for (place, calls), mark in zip(found.items(), names, strict=True)))
+    yield from (_finding(place, calls, mark, run) for (place, calls), mark in zip(found.items(), names, strict=True))
+
+
+def _drawn_once(run: Run) -> Iterator[Finding]:
+    """Lines that draw from a generator of Python's which lives outside of the compiled code, and which that code does not seed."""
+    found: dict[Location, dict[str, str]] = {}
+    for record in run.mutation_records:
+        frame = run.frame(record.frame)
+        if record.kind != "side_effects" or frame is None or record.attempt < frame.attempts - 1:
+            continue
+        try:
+            effects = [one for one in side_effects(record.payload) if one.type == "Random" and one.source is not None]
+        except UnreadableInputError:
+            continue
+        for effect in effects:
+            codes_of = [stack[-1].code or "" for stack in effect.stacks]
+            for stack in () if any(map(_SETS_STATE.search, codes_of)) else effect.stacks:
+                drawn = _DRAWN_ONCE.search(stack[-1].code or "")
+                if drawn is not None:
+                    found.setdefault(own_frame(stack, run) or stack[-1], {})[frame.id] = drawn[1]
+    names = fingerprints([Subject(codes.DRAWN_ONCE, place) for place in found], run)
+    for (place, frames), mark in zip(found.items(), names, strict=True):
+        called = listed([f"`{name}`" for name in unique(frames.values())])
+        yield Finding(
+            id="",
+            fingerprint=mark,
+            code=codes.DRAWN_ONCE,
+            severity=codes.severity_of(codes.DRAWN_ONCE),
+            title=f"Every call repeats the first draw of Python's {called}",
+            where=place,
+            why=(
+                f"{called} at {short_place(place)} was drawn once, while torch traced the code. Each call of that compiled version uses "
+                "the same draw and sets Python's generator to the state behind it; eager draws anew. Draw before the call and pass the "
+                "result in."
+            ),
+            fix=(),
+            cost=Cost(value=float(len(frames)), unit="compilation" if len(frames) == 1 else "compilations", basis="counted"),
+            evidence=tuple(frames)[:_MOST_EVIDENCE],
+            rank=(float(Priority.RANKS_DIFFER), -float(len(frames))),
+        )
 
 
 def _draws(graph: Graph) -> Iterator[tuple[str, Location | None]]:
