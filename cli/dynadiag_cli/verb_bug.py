@@ -62,11 +62,13 @@ def bug(
 
 def _lines(made: Bundle) -> Iterator[str]:
     """What was made of it, and what is to be known before it is sent."""
-    yield f"to be filed in {made.repository.name}: {made.repository.why}"
+    from dynadiag.share.form import times_words
+
+    yield made.repository.said if made.repository.name is None else f"to be filed in {made.repository.said}"
     for kind, where, times in made.removed.rows:
-        yield f"removed {kind}, {times} times in {where}"
+        yield f"removed {kind}, {times_words(times)} in {where}"
     for what, times in (made.removed.left_out or {}).items():
-        yield f"left out {what}, {times} times"
+        yield f"left out {what}, {times_words(times)}"
     for name in made.left_out:
         yield f"{name} is not in the bundle: GitHub takes no more than 25 MiB"
     if made.removed.redacted:

@@ -28,11 +28,15 @@ def prose(text: str, *, limit: int = LINE_LIMIT) -> str:
     parts = clean(text, limit=limit).split("`")
     if len(parts) % 2 == 0:
         parts[-2:] = ["`".join(parts[-2:])]
-    return "".join(code(part) if number % 2 and part.strip() else _escaped(part) for number, part in enumerate(parts))
+    shown = ""
+    for number, part in enumerate(parts):
+        shown += code(part) if number % 2 and part.strip() else _escaped(part, begins=not shown)
+    return shown
 
 
-def _escaped(text: str) -> str:
-    start = _BLOCK_START.match(text)
+def _escaped(text: str, *, begins: bool = True) -> str:
+    """`begins`: it stands at the beginning of the line, where some characters begin a list, a heading or a rule."""
+    start = _BLOCK_START.match(text) if begins else None
     text = _PUNCTUATION.sub(r"\\\1", text)
     if start is not None:
         text = re.sub(r"^(\d+)", r"\1\\", text) if start[0].isdigit() else "\\" + text

@@ -99,7 +99,7 @@ def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     # Where the new logs lie for this moment tells of this machine, and nothing of the run.
     processes = tuple(replace(one, log=Path(one.log).name) for one in again.run.processes)
     again = replace(again, run=replace(again.run, info=replace(again.run.info, directory=None), processes=processes))
-    named = replace(place, name=redactor.text(place.name, "form"), why=redactor.text(place.why, "form"))
+    named = _named(place, redactor)
     return _members_of_run(again, Sources(tuple(folder / name for name in names), again.run.info), folder, names, removed, named)
 
 
@@ -135,12 +135,17 @@ def _of_result(source: Path, name: str, redactor: Redactor | None) -> _Made:
         facts = redactor.value(facts, name)
         programs = {one: redactor.text(text, one) for one, text in programs.items()}
         told = _redacted(told, redactor)
-        place = replace(place, name=redactor.text(place.name, "form"), why=redactor.text(place.why, "form"))
+        place = _named(place, redactor)
         removed = Removed(rows=redactor.rows())
     text = form.fitting(lambda limit, error: form.of_document(told, place, removed, source=limit, error=error))
     drawn = {f"pictures/{number}.svg": svg for number, svg in enumerate(svg for one in told.sections for svg, _ in one.pictures)}
     members = {name: json.dumps(facts, indent=1) + "\n", "report.html": result_page.render(told), **programs, **drawn}
     return text, members | _list_of(removed), place, removed
+
+
+def _named(place: repository.Repository, redactor: Redactor) -> repository.Repository:
+    """A package may have the name of somebody's company."""
+    return replace(place, name=place.name and redactor.text(place.name, "form"), why=redactor.text(place.why, "form"))
 
 
 def _of_bench(facts: Mapping[str, Any]) -> repository.Repository:
@@ -151,7 +156,7 @@ def _of_bench(facts: Mapping[str, Any]) -> repository.Repository:
         return repository.Repository(
             name=repository.TORCH, why=f"compiled code is {said} in a program that runs uncompiled", label="oncall: pt2"
         )
-    return repository.Repository(name=repository.OWN, why="the benchmark found nothing that is slower or wrong")
+    return repository.Repository(name=None, why="the benchmark found nothing that is slower or wrong")
 
 
 def _redacted(told: Document, redactor: Redactor) -> Document:

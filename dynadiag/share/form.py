@@ -155,7 +155,7 @@ def _versions(report: Report) -> Iterator[str]:
 
 def _closing(repository: Repository, removed: Removed) -> Iterator[Section]:
     label = f" Label of PyTorch's triage for such issues: `{repository.label}`." if repository.label else ""
-    yield Section(title="Where to file this", lines=(f"`{repository.name}`: {repository.why}.{label}",))
+    yield Section(title="Where to file this", lines=(f"{repository.said}.{label}",))
     if not removed.redacted:
         yield Section(
             title="Not redacted",
@@ -169,10 +169,15 @@ def _closing(repository: Repository, removed: Removed) -> Iterator[Section]:
         cells(kind, f"{count:,}", ", ".join(sorted({where for name, where, _ in removed.rows if name == kind})))
         for kind, count in sorted(times.items())
     ]
-    left = tuple(f"Left out: {what}, {count:,} times." for what, count in sorted((removed.left_out or {}).items()))
+    left = tuple(f"Left out: {what}, {times_words(count)}." for what, count in sorted((removed.left_out or {}).items()))
     columns = (Column("removed"), Column("times", numeric=True), Column("where"))
     none = () if rows else ("Nothing that looks like a secret, a person or a machine was found.",)
     yield Section(title="Redacted", lines=(*none, *left), columns=columns, items=rows, unit="kind")
+
+
+def times_words(count: int) -> str:
+    """How often something happened."""
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _cut(block: Block, limit: int) -> Block:

@@ -59,11 +59,19 @@ _TORCHS_OWN_ERRORS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Where to file it, why there, and the label that PyTorch's triage gives to such issues, where one is known."""
+    """Where to file it, why there, and the label that PyTorch's triage gives to such issues, where one is known.
 
-    name: str
+    `name` is None where there is nothing to file.
+    """
+
+    name: str | None
     why: str
     label: str | None = None
+
+    @property
+    def said(self) -> str:
+        """Where to file it and why, in one sentence."""
+        return f"nothing to file: {self.why}" if self.name is None else f"{self.name}: {self.why}"
 
 
 def of_layer(minified: Mapping[str, Any], frames: Iterable[str]) -> Repository:
@@ -87,7 +95,7 @@ def of_report(report: Report) -> Repository:
     """Where what a run's first finding says belongs; notes are nothing to file."""
     finding = next((one for one in report.findings if one.severity != "note"), None)
     if finding is None:
-        return Repository(name=OWN, why="there is no error or warning in this run")
+        return Repository(name=None, why="this run has no error and no warning")
     broken = _torchs_own(report, finding)
     if broken is not None:
         return broken

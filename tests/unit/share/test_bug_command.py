@@ -83,9 +83,17 @@ def test_what_minify_left_is_said_again_without_secrets_and_names(here):
     assert [name for name, text in packed.items() if TOKEN in text or "alice" in text] == []
     user = re.search(r"/home/(user\d+)/x", packed["repro_min.py"])[1]
     assert f"/home/{user}/x" in packed["pictures/0.svg"] and f"/home/{user}/x.py" in form
-    assert "`pytorch/pytorch`: the guilty layer is inductor" in form.replace("\\", "") and "module: inductor" in form
+    assert "pytorch/pytorch: the guilty layer is inductor" in form and "module: inductor" in form
     assert "@\N{ZERO WIDTH SPACE}torvalds" in form and "\\<b>" in form
     assert "| Hugging Face token |" in form and "removed Hugging Face token" in err
+
+
+def test_a_healthy_run_is_nothing_to_file(here):
+    record(here, here / "fine", broken=False)
+    _, _, err = bug("--out", "b", "fine")
+    form = (here / "b/issue.md").read_text()
+    assert form.startswith("# torch.compile: nothing found\n") and "\nnothing to file: this run has no error and no warning.\n" in form
+    assert "dynadiag: nothing to file: this run" in err
 
 
 def test_no_redact_leaves_all_in_and_says_so(here):
