@@ -193,9 +193,9 @@ def ddp_advice(run: Run) -> Iterator[Advice]:
     """What the break means and what avoids it; the same words for each line of DDP, so that one finding says them once."""
     yield from say(
         "ddp-compile-inside",
-        "To avoid these breaks, compile the inner model (adapt the names): `model = DDP(torch.compile(net))` instead of "
-        "`torch.compile(DDP(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that gradients "
-        f"are reduced while the backward runs. {_inside(run)}",
+        "To avoid these breaks, compile the model inside DDP and nothing around the call of DDP (adapt the names): "
+        "`model = DDP(torch.compile(net))`. The graph is still split at DDP's buckets (`torch._dynamo.config.optimize_ddp`), so that "
+        f"gradients are reduced while the backward runs. {_inside(run)}",
     )
 
 

@@ -112,7 +112,6 @@ def library_advice(cause: Cause) -> Iterable[Advice]:
     if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source) and not (_generates(cause) or _is_static(cause)):
         yield Advice(
             slug="static-cache",
-            imports=("from transformers import StaticCache",),
             text=(
                 "The key-value cache grows with each token, and a new one starts empty. A cache of fixed size keeps its shapes: "
                 "transformers' `StaticCache(config=model.config, max_cache_len=<longest>)` instead of `DynamicCache`, one for all prompts, "

@@ -195,7 +195,7 @@ def _is_state(guard: FailedGuard) -> bool:
 def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Fact:
     guard, frame = group[0].guard, group[0].frame
     read = None if guard.origin is None else full_place(guard.origin, run)
-    doubt = "no graph makes this change: it is made outside the compiled code"
+    doubt = "what makes this change is not recorded: code that is not compiled, or compiled code that knows the object by another name"
     if not guard.raw_source.startswith(("self.", "L['self']", "len(self.")) and not is_global(guard.raw_source):
         doubt += ", or another object is passed"
     if read is not None and (read.file, read.line) in lines:
@@ -203,7 +203,7 @@ def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run
     elif read is not None:
         doubt += "; the line shown is where compiled code reads the value"
     elif guard.origin is not None:
-        doubt += f"; compiled code reads the value in line {guard.origin.line} of a file whose name torch abbreviates, {guard.origin.file}"
+        doubt += f"; compiled code reads the value in line {guard.origin.line} of {guard.origin.file} (torch cuts the names of files)"
     return Fact(
         code=codes.PYTHON_RECOMPILES,
         frame=frame,

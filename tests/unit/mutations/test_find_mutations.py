@@ -250,7 +250,7 @@ def test_state_that_changes_between_calls(build, tmp_path):
     log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # train.py:9 in forward", again=1).start(again=1).metrics(again=1)
     found = one(log, tmp_path)
     assert (found.code, found.input, lines(found)) == ("DM11", "L['m'].t", [9])
-    assert "outside the compiled code" in found.doubts[0]
+    assert "code that is not compiled, or" in found.doubts[0]
     assert found.sites[0]["file"].startswith("/")
 
 
@@ -259,7 +259,7 @@ def test_a_file_that_torch_names_in_short_is_claimed_only_where_the_run_knows_it
     log.artifact("recompile_reasons", "0/0: m.t == 1.0  # x * self.t  # lightning/log.py:9 in forward", again=1)
     found = one(log.start(again=1).metrics(again=1), tmp_path)
     assert (found.code, found.sites) == ("DM11", ())
-    assert "in line 9 of a file whose name torch abbreviates, lightning/log.py" in found.doubts[0]
+    assert "in line 9 of lightning/log.py (torch cuts the names of files)" in found.doubts[0]
 
 
 def test_a_list_whose_length_changes_has_its_own_name(build, tmp_path):
