@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynadiag.errors import DynadiagError
@@ -44,10 +45,19 @@ def main() -> NoReturn:
         drop_stdout()  # the reader of our output went away
     except OSError as error:
         # A folder that cannot be written, a full disk: the line says which file.
-        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        named = f": {error.filename}" if error.filename else ""
+        _say(f"{error.strerror or error}{named}" if _has_folder() else "the current folder was deleted")
         drop_stdout()
         status = status or 2
     sys.exit(status)
+
+
+def _has_folder() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _say(message: str, details: tuple[str, ...] = ()) -> None:

@@ -181,3 +181,9 @@ def test_a_reader_that_has_read_enough_is_no_error(line):
     child.stdout.close()
     assert (child.stderr.read(), child.wait()) == (b"", 0)
     child.stderr.close()
+
+
+def test_a_current_folder_that_was_deleted_is_said(tmp_path):
+    command = f"mkdir gone; cd gone; rmdir ../gone; {sys.executable} -m dynadiag check {tmp_path}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "dynadiag: error: the current folder was deleted\n")
