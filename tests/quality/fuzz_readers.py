@@ -1,7 +1,8 @@
 """The ways in which a recording of a stranger is read, one a case: each gives None, or what is wrong with what came of it.
 
-`explain` in each format; `graph`: the rebuilt script, which must pass a gate of its own; `minify`: all that is read before a candidate
-runs; `parity`: all up to the first replay; `bench --check`. All but the first and the last need torch.
+`explain`, `check` and `diff` in each format; `fix`: up to the first run of the script; `graph`: the rebuilt script, which must pass a
+gate of its own; `minify`: all that is read before a candidate runs; `parity`: all up to the first replay; `bench --check`. What reads
+graphs needs torch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import ctypes  # noqa: F401  imported late, its first `dlopen` would be taken for one of a case
 import functools
 import io
+import itertools
 import json
 import os
 import random
@@ -19,10 +21,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from hostile_logs import ATTACKS
 
 from dynadiag.errors import DynadiagError
 from dynadiag.render.html import report_page
@@ -61,7 +67,7 @@ _LEFT_OUT = re.compile(
     rb"aot_forward_graph_fw_metadata|aot_autograd_runtime_wrappers|aot_joint_graph|aot_backward_graph"
 )
 _BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
-_HERE = b"@HERE@"  # where a reduction lies, in its job
+HERE = b"@HERE@"  # where a reduction or a run lies, in its files
 _OPTIONS = {
     "dynamo": {"recompile_limit": 3, "suppress_errors": True, "repro_after": "dynamo"},
     "functorch": {"donated_buffer": False},
@@ -123,6 +129,65 @@ def explain(path: Path, _: Path, chance: random.Random) -> str | None:
     told.getvalue().encode("utf-8")
     said = [*report.notes, errors.getvalue()]
     return next((f"{note}" for note in said if "internal error" in note or "please report this" in note), None)
+
+
+def check(path: Path, _: Path, chance: random.Random) -> str | None:
+    """The outcome of a gate in each of its formats."""
+    from dynadiag.gate import formats
+    from dynadiag.gate.junit import junit
+    from dynadiag.gate.options import GateOptions
+    from dynadiag.gate.sarif import sarif
+    from dynadiag.gate.session import checked, refuse_damaged
+
+    refuse_damaged(path)
+    report = showing.read_report(path)
+    limits = GateOptions(
+        max_breaks=chance.choice((None, 0)), max_recompiles=chance.choice((None, 1)), min_compiled=chance.choice((None, None, None, 1.0))
+    )
+    shown = formats.Shown(result=checked(report, path, limits), roots=formats.roots_of(report.run.info.cwd), target=str(path))
+    json.loads(formats.as_json(shown), parse_constant=_no_constant)
+    json.loads(sarif(shown), parse_constant=_no_constant)
+    for line in formats.as_json_lines(shown).splitlines():
+        json.loads(line, parse_constant=_no_constant)
+    ElementTree.fromstring(junit(shown))
+    said = [formats.concise(shown), formats.github(shown), formats.markdown(shown), formats.summary(shown)]
+    if any(unseemly := [_UNSEEMLY.search(one) for one in said]):
+        return f"what is printed holds {next(one for one in unseemly if one)[0]!r}"
+    commands = [line for line in said[1].splitlines() if line and not re.match("::(error|warning|notice|group|endgroup)", line)]
+    return f"a line for GitHub that is none of ours: {commands[0]!r:.200}" if commands else None
+
+
+def diff(path: Path, folder: Path, chance: random.Random) -> str | None:
+    """The run beside itself or beside an honest one, as the older or the newer, in each format."""
+    from dynadiag.diff.compare import compare
+    from dynadiag.diff.show import as_json, document_of
+    from dynadiag.render.html import result_page
+    from dynadiag.render.markdown_text import document
+    from dynadiag.render.page import text_of
+
+    honest = folder / "dedicated_log_torch_trace_1_.log"
+    honest.write_bytes(b"".join(itertools.islice(ATTACKS["mixed"](), 2)))
+    one, other = showing.read_report(path), showing.read_report(honest)
+    sides = chance.choice(((one, one), (one, other), (other, one)))
+    result = compare(*sides, old_path=str(path), new_path=str(folder))
+    json.loads(as_json(result), parse_constant=_no_constant)
+    said = [text_of(document_of(result)), document(document_of(result))]
+    if any(unseemly := [_UNSEEMLY.search(one) for one in said]):
+        return f"what is printed holds {next(one for one in unseemly if one)[0]!r}"
+    return _alive(result_page.render(document_of(result, beside=True)))
+
+
+def fix(path: Path, _: Path, chance: random.Random) -> str | None:
+    """All that `fix RUN_DIR` reads before it runs the script; half of the runs are taken for the user's own."""
+    from dynadiag.fix.baseline import baseline_of
+    from dynadiag.fix.baseline import read as read_baseline
+    from dynadiag.fix.candidates import candidates
+
+    _put_here(path / "dynadiag-run.json", path)
+    with mock.patch("dynadiag.fix.baseline.is_ours", lambda *_: True) if chance.random() < 0.5 else contextlib.nullcontext():
+        baseline = baseline_of(path)
+    candidates(*read_baseline(baseline), unsafe=True)
+    return None
 
 
 class _Tags(HTMLParser):
@@ -210,9 +275,7 @@ def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
     from dynadiag.reduce.session import _known_before
     from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job
 
-    job = path / "job.json"
-    if job.is_file() and not job.is_symlink():
-        job.write_bytes(job.read_bytes().replace(_HERE, os.fsencode(path)))
+    _put_here(path / "job.json", path)
     is_run_directory(path)
     is_script_job(path)
     _known_before(path)
@@ -227,6 +290,12 @@ def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
         with contextlib.redirect_stderr(io.StringIO()):
             load_capture(captures[0])
     return None
+
+
+def _put_here(file: Path, folder: Path) -> None:
+    """Let a file name the folder where this case lies."""
+    if file.is_file() and not file.is_symlink():
+        file.write_bytes(file.read_bytes().replace(HERE, os.fsencode(folder)))
 
 
 def resume_source(folder: Path, log: Path | None) -> Path:
@@ -244,7 +313,7 @@ def resume_source(folder: Path, log: Path | None) -> Path:
     setting = capture / "setting.json"
     state = json.loads(setting.read_text()) if setting.exists() else {}
     setting.write_text(json.dumps({**state, "backend_source": _BACKEND}))
-    here = f"{_HERE.decode()}/{capture.relative_to(made)}"
+    here = f"{HERE.decode()}/{capture.relative_to(made)}"
     job = {"script": "train.py", "captures": [here], "call": 1, "backward": False, "said": ["RuntimeError", "no"], "timeout_s": 60}
     (made / "job.json").write_text(json.dumps(job))
     verdicts = [{"key": f"k{number}", "verdict": verdict, "remark": "r"} for number, verdict in enumerate(("interesting", "boring", "x"))]
@@ -298,6 +367,7 @@ _NEVER_OF = re.compile(
     "load|save|hub|jit|package|utils|classes|loads|system|popen|library|load_library|include_paths|multiprocessing|distributed|os|sys|"
     "subprocess|builtins|importlib|inspect|pickle|serialization|_dynamo|_inductor|cpp_extension|set_default_tensor_type|__(?!init__).*"
 )
+_UNSEEMLY = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _INNER = re.compile(r"torch\._C\.(?!_(nn|fft|linalg|special|sparse|nested)\b)")
 
 
@@ -315,7 +385,7 @@ def forbidden(source: str) -> str | None:
     return None
 
 
-READERS: dict[str, Reader] = {"explain": explain, "graph": graph, "minify": minify, "parity": parity, "bench": bench, "resume": resume}
+READERS: dict[str, Reader] = {one.__name__: one for one in (explain, check, diff, fix, graph, minify, parity, bench, resume)}
 
 
 def read(name: str, path: Path, folder: Path, chance: random.Random) -> str | None:

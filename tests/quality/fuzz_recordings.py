@@ -78,7 +78,9 @@ def recordings(extra: list[Path], folder: Path) -> list[Path]:
     ours = folder / "run"
     ours.mkdir()
     shutil.copy(every, ours / every.name)
-    facts = {"format": 1, "dynadiag": "0", "command": ["x.py", "--token=secret"], "cwd": "/home/u", "exit_status": 0, "signal": None}
+    (ours / "train.py").write_text("import torch\n" * 9)
+    command, here = ["python", "train.py", "--lr=1"], fuzz_readers.HERE.decode()
+    facts = {"format": 1, "dynadiag": "0", "command": command, "cwd": here, "exit_status": 0, "signal": None}
     (ours / "dynadiag-run.json").write_text(json.dumps(facts | {"started_at": "2026-01-01T00:00:00", "running": False, "timed_out": False}))
     finding = {
         "code": "DM30",
@@ -93,7 +95,7 @@ def recordings(extra: list[Path], folder: Path) -> list[Path]:
     (ours / "parity.json").write_text(json.dumps(parity))
     (ours / "report.json").write_text("{}")
     traces = sorted(_TRACES.rglob("*.log")) if _TRACES.is_dir() else []
-    return [every, text, ours, ours, *traces, *extra]
+    return [every, text, *4 * [ours], *traces, *extra]
 
 
 def leaf_changed(value: object, chance: random.Random) -> object:
@@ -287,7 +289,9 @@ def _reader(source: Path, chance: random.Random) -> str:
         return "minify"
     if source.name == "reduction":
         return "resume"
-    return chance.choice(("graph", "graph", "minify", "parity", "explain")) if source.parent.name == "graphs" else "explain"
+    if source.parent.name == "graphs":
+        return chance.choice(("graph", "graph", "minify", "parity", "explain"))
+    return chance.choice(("explain", "check", "diff", "fix", "fix") if source.is_dir() else ("explain", "explain", "check", "diff"))
 
 
 def judged(act: Callable[[], str | None], folder: Path, watch: Watch, *, longest_s: float = LONGEST_S) -> str | None:
