@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dynadiag.errors import DynadiagError
+from dynadiag.facts.guard_sources import readable
 from dynadiag.files import read_small
 from dynadiag.model.compiled import Listing
 from dynadiag.model.graph import Graph
@@ -189,7 +190,7 @@ def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
     kinds = ", ".join(f"{clean(kind, limit=40)} {count:,}" for kind, count in sorted(one.by_kind.items(), key=lambda item: -item[1]))
     columns = [{"heading": name, "numeric": False} for name in ("kind", "source", "code", "asked for by")]
     kept = dict.fromkeys((*one.dearest, *one.odd))
-    rows = [plain_row(guard.kind, guard.source, guard.code, guard.origin or "") for guard in kept]
+    rows = [plain_row(guard.kind, readable(guard.source), guard.code, guard.origin or "") for guard in kept]
     return {
         "frame": wording.frame_label(report, one.frame),
         "said": f"{wording.plural(one.count, 'guard')}{latency}",

@@ -43,7 +43,7 @@ def render(report: Report, directory: Path | None = None) -> str:
             {**finding_entry(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
             for one in report.findings[:FINDINGS_AT_MOST]
         ],
-        "functions": list(_functions(found, base, changed)),
+        "functions": list(_functions(found, base, changed, _tips(report))),
         "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
         "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
@@ -185,7 +185,17 @@ def _same(one: Location, other: Location | None) -> bool:
 # -- the ladder
 
 
-def _functions(found: Ladder, base: Path | None, changed: Set[str]) -> Iterator[dict[str, Any]]:
+def _tips(report: Report) -> dict[str, str]:
+    """What a pointer over the name of a graph shows, by its id."""
+    frames = {one.id: wording.frame_label(report, one.id) for one in report.run.frames}
+    return {
+        one.id: f"graph of {frames.get(one.frame, 'an unknown frame')}, {wording.plural(sum(one.ops.values()), 'operator')}"
+        f"{': ' if one.ops else ''}{wording.top_ops(one.ops, 6)}"
+        for one in report.run.graphs
+    }
+
+
+def _functions(found: Ladder, base: Path | None, changed: Set[str], tips: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for number, one in enumerate(found.functions):
         if not one.rungs:
             continue
@@ -208,7 +218,7 @@ def _functions(found: Ladder, base: Path | None, changed: Set[str]) -> Iterator[
                     "broke": rung.broke and rung.state != "break",
                     "code": text,
                     "said": clean(" · ".join(_without_graph(rung)), limit=240),
-                    "graphs": [name for name in rung.graphs[:3] if OURS.match(name)],
+                    "graphs": [(name, tips.get(name, "")) for name in rung.graphs[:3] if OURS.match(name)],
                     "breaks": _chips(rung.breaks, rung.marks),
                 }
                 for rung, text in zip(one.rungs, texts, strict=True)
