@@ -15,7 +15,7 @@ from typing import Any
 from dynadiag.torch_compat.dynamo.graph_operators import count_operators
 from dynadiag.torch_compat.dynamo.switches import target_name
 from dynadiag.torch_compat.trace import context
-from dynadiag.torch_compat.trace.dispatched import GRAPH, count_dispatched
+from dynadiag.torch_compat.trace.dispatched import GLUE, GRAPH, count_dispatched
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
 
 SETTER = "_maybe_set_eval_frame"
@@ -24,6 +24,7 @@ _MOST_CALLS = 20
 _LONGEST_S = 5.0  # a profile of some seconds is some hundred megabytes at most
 _TIMED = 5
 _GRAPH_NAME = "__compiled_fn_"
+_AS_TENSOR = "_as_tensor_fullprec"
 # Where torch turns a profiler on: ours makes room for one that the program starts (2.6 to 2.15).
 _STARTS = (
     ("torch.autograd.profiler", "_prepare_profiler"),
@@ -197,11 +198,28 @@ class WorkMeter:
         self._replace(eval_frame, SETTER, disguise(dynadiag_set, eval_frame.__file__ if eval_frame else None))
         self.call = call
         if call.profiled:
+            self._mark_glue()
             for name, start in _STARTS:
                 module = sys.modules.get(name)
                 if hasattr(module, start):
                     self._replace(module, start, self._making_room(getattr(module, start), module))
             _start_profiler()
+
+    def _mark_glue(self) -> None:
+        """A number that is an input of a graph becomes a tensor first (`PyCodegen`, `torch/_dynamo/codegen.py`, 2.6 to 2.15)."""
+        torch = sys.modules["torch"]
+        original = getattr(torch, _AS_TENSOR, None)
+        if original is None:
+            return
+        marker, thread = torch._C._profiler._RecordFunctionFast, threading.get_ident()
+
+        def dynadiag_as_tensor(value: Any) -> Any:
+            if threading.get_ident() != thread:
+                return original(value)
+            with marker(GLUE):
+                return original(value)
+
+        self._replace(torch, _AS_TENSOR, functools.wraps(original)(disguise(dynadiag_as_tensor, torch.__file__)))
 
     def _making_room(self, start: Callable[..., Any], module: Any) -> Callable[..., Any]:
         thread, leave = threading.get_ident(), self._leave

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GRAPH = "dynadiag graph"
+GLUE = "dynadiag glue"
+"""What Dynamo's own code does to call a graph: none of the program's work."""
+
+_LOOKUP = "TorchDynamo Cache Lookup"  # guards look at values through operators (`torch/csrc/dynamo/eval_frame_cpp.cpp`, 2.6 to 2.15)
 _REGION = "Torch-Compiled Region: "
 # What autograd's engine calls each step of a backward (`torch/csrc/autograd/engine.cpp`, 2.6 to 2.15).
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -30,8 +34,8 @@ class Dispatched:
 def count_dispatched(threads: Iterable[Iterable[Any]]) -> Dispatched:
     """Count what `_disable_profiler_legacy` gave: for each thread its events in order.
 
-    An operator that another one dispatches is not counted, and neither is what a backward or a graph does. Backward graphs are no graphs
-    here: they have no region of their own.
+    An operator that another one dispatches is not counted, and neither is what a backward, a graph or Dynamo itself does. Backward
+    graphs are no graphs here: they have no region of their own.
     """
     found = Dispatched()
     known: dict[str, bool] = {}
@@ -65,7 +69,7 @@ def _count_thread(events: Iterable[Any], found: Dispatched, known: dict[str, boo
                 inside = len(names)
             elif name.startswith(_REGION):
                 found.regions[regions[-1]] += 1
-            elif name.startswith(_BACKWARD):
+            elif name in (GLUE, _LOOKUP) or name.startswith(_BACKWARD):
                 inside = len(names)
             elif _is_operator(event, name, known):
                 found.outside += 1
