@@ -117,7 +117,7 @@ def _left_out(context: BreakContext) -> Iterator[Advice]:
     if not changes and context.options.known("compiler", "is_compiling") != "no":
         asked = f"({line.text(test)})" if isinstance(test, ast.BoolOp | ast.IfExp) else line.text(test)
         after = line.replaced(test, f"not torch.compiler.is_compiling() and {asked}")
-        text = f"Exclude the branch, which only says something, from compiled code: {CHANGES}"
+        text = f"Exclude the branch, which only prints, logs or warns, from compiled code: {CHANGES}"
         yield from rewrite(context, "branch-guard", after, text, options=("torch.compiler.is_compiling",))
 
 

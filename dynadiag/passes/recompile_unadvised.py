@@ -26,8 +26,8 @@ def settled(group: Sequence[Recompiled]) -> bool:
 
 def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     """Why nothing is advised."""
-    splits = unique(one.split for one in group if one.split is not None)
-    if splits:
+    splits = [one.split for one in group]
+    if splits and splits[0] is not None and None not in splits:  # what was entered from uncompiled code has its own versions anyway
         return f" {splits[0]}"
     if settled(group):
         rows = [row for one in group for row in one.rows]
@@ -54,7 +54,7 @@ def _why_nothing(row: Row) -> str | None:
     elif row.kind == "value" and texts:
         why = "text is always compiled in, so only code outside of the compiled function can take any text"
     elif row.kind == "value" and restless(row):
-        why = "torch compiles this number in, and that an open one would do for all of its uses is not recorded"
+        why = "whether the code works with a number that torch does not fix is not recorded"
     elif row.kind in ("identity", "function"):
         why = "where these objects come from, and that one could serve for all, is not recorded"
     else:

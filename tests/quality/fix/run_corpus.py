@@ -18,7 +18,7 @@ import torch
 from dynadiag.advice import legality
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
-from dynadiag.fix.candidates import Candidate, Sources, has_branch
+from dynadiag.fix.candidates import UNSAFE, Candidate, Sources, has_branch
 from dynadiag.fix.edits import Edit, Span, applied
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
@@ -88,6 +88,7 @@ def one(name: str, source: str, folder: Path, unsafe: bool) -> dict:
     told["fork_cpu_s"] = baseline.cpu_s
     told["own_cpu_s"] = time.process_time() - before
     told["patch_text"] = result.patch
+    told["advised"] = [one.after for finding in report_on(baseline.directory).findings for one in finding.fix if one.slug not in UNSAFE]
     told["same"] = True
     if result.patch:
         subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
@@ -151,6 +152,7 @@ def main(out: str, folder: str, *files: str) -> None:
             again = Path(folder) / f"{file.stem}-natural"
             again.mkdir()
             told["legal"] = legal(file.read_text())
+            told["wrong"] = "\n".join(row[4:] for row in file.read_text().splitlines() if row.startswith("# + "))
             told["natural"] = natural(file.read_text(), Path(folder) / file.stem / file.name, again)
         except Exception:
             found[file.stem] = {"error": traceback.format_exc()}

@@ -48,6 +48,7 @@ def test_no_trap_is_accepted(tmp_path):
     traps = run("traps", tmp_path)
     assert {name: one["patch_text"] for name, one in traps.items() if one["patch"] and not one["same"]} == {}
     named = {name: one for name, one in traps.items() if one["natural"] is not None}
+    assert [name for name, one in named.items() if one["wrong"] in one["advised"]] == []  # nor advised by explain
     assert len(named) > 25
     assert [name for name, one in named.items() if one["natural"] == "PROVEN" and one["legal"] is None] == []
     judged = [one["natural"] for one in named.values()]

@@ -3,7 +3,7 @@
 import pytest
 
 from dynadiag.model.location import Location
-from dynadiag.model.run import Process, RecompileEvent, Run, Symbol
+from dynadiag.model.run import BreakEvent, Process, RecompileEvent, Run, Symbol
 from dynadiag.model.run import RunInfo as Info
 from dynadiag.passes.find_recompiles import find_recompiles
 
@@ -56,3 +56,24 @@ def test_the_first_value_may_be_missing_inside(builders):
 )
 def test_anything_else_stays_a_finding_of_its_own(builders, inner, through):
     assert len(nested(builders, [size("0/0", "x", 8, 12)], inner, through=through).findings) == 2
+
+
+def test_a_break_before_what_it_calls_is_no_reason_why_the_function_itself_was_compiled_again(builders):
+    """The compiled function was entered with a smaller last batch; its helper was compiled apart because of a break. "Fix that first"
+    was said of both.
+    """
+    at = Location(builders.SCRIPT, 12, "step", "if helper(x) > 0:")
+    broke = BreakEvent(
+        frame="f0", attempt=0, gb_id="GB0170", gb_type="?", explanation=None, hints=(), context=None, stack=(at,), torch_frame=at
+    )
+    outer, inner = [size("0/0", "x", 8, 4)], [size("1/0", "h", 8, 4)]
+    frames = [
+        *(builders.frame(i, compile=i, outcome="broke") for i in range(2)),
+        *(builders.replace(builders.frame(2 + i, code=1, compile=i, name="helper", line=5), callers=(at,)) for i in range(2)),
+    ]
+    events = (RecompileEvent(frame="f1", reasons=tuple(outer)), RecompileEvent(frame="f3", reasons=tuple(inner)))
+    run = Run(info=Info(), processes=(Process(index=0, log="a"),), frames=tuple(frames), recompiles=events, breaks=(broke,))
+    findings = find_recompiles(run).findings
+    main = next(one for one in findings if "`step`" in one.title)
+    assert "only because" not in main.why
+    assert len(findings) == 1 or any("only because GB0170" in one.why for one in findings if one is not main)
