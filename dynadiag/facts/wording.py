@@ -85,11 +85,10 @@ def unique(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def listed(values: Sequence[str], *, limit: int = 3) -> str:
+def listed(values: Sequence[str], *, limit: int = 3, between: str = ", ") -> str:
     """A list that stays short: "a, b, c and 4 more"."""
-    if len(values) <= limit:
-        return ", ".join(values)
-    return f"{', '.join(values[:limit])} and {len(values) - limit} more"
+    shown = between.join(values[:limit])
+    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
 
 
 def script_arguments(run: Run) -> tuple[str, ...]:

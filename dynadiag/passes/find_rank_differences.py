@@ -288,7 +288,7 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
 
 def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int, run: Run) -> Finding:
     texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
-    parts = [f"{listed(texts, limit=_SHOWN)}.", _how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else _CONSEQUENCE[code]]
+    parts = [f"{listed(texts, limit=_SHOWN, between='; ')}.", _how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else _CONSEQUENCE[code]]
     if cut and code != codes.RANK_CUT_OFF:
         parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
     return Finding(

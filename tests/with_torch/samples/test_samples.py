@@ -5,6 +5,8 @@ The comments speak of what Dynamo does, for which the back end does not matter.
 
 from __future__ import annotations
 
+import html
+import io
 import os
 import re
 import subprocess
@@ -13,12 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import dynadiag
 from dynadiag.record import RecordOptions, Target, record
+from dynadiag.render.terminal import print_summary
 
 pytestmark = pytest.mark.models
 SAMPLES = Path(__file__).parents[3] / "samples"
+PICTURE = SAMPLES.parent / "docs" / "images" / "demo.svg"
 HEADLINE = re.compile(
     r"(?:With (?P<options>--[^:]+)|dynadiag finds): "
     r"(?P<sites>\d+) graph break sites? \((?P<events>\d+) events?\), (?P<recompiles>\d+) recompiles?\."
@@ -89,6 +94,24 @@ def test_the_first_comment_is_true(claim, tmp_path):
         assert sorted((site.gb_id, site.own_frame.code) for site in report.graph_breaks) == sorted(claim.breaks)
     reasons = [reason for recompile in report.recompiles for reason in recompile.reasons]
     assert [said for said in claim.recompiles if not any(said in reason for reason in reasons)] == []
+    if (claim.script, claim.options) == ("bert_train_step.py", ()):
+        picture = words_of(PICTURE.read_text("utf-8"))
+        assert [part for part in summary_of(report, SAMPLES.parent) if part not in picture] == []  # else `make readme-picture`
+
+
+def summary_of(report, base):
+    """The ladder and the first finding, which the README's picture shows too, without blanks; they do not depend on the back end."""
+    out = io.StringIO()
+    print_summary(report, Console(file=out, width=90), base=base)
+    opening, ladder, count, finding, *_ = out.getvalue().split("\n\n")
+    return re.sub(r"\s", "", ladder), re.sub(r"\s", "", finding)
+
+
+def words_of(picture):
+    """The text of a picture of a terminal in the order in which it is read, without blanks."""
+    texts = re.findall(r'<text class="dynadiag-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', picture)
+    ordered = sorted((float(y), float(x), text) for x, y, text in texts)
+    return re.sub(r"\s", "", html.unescape("".join(text for _, _, text in ordered)))
 
 
 VARIANTS = ["optimize_model", "optimize_forward", "train_step", "dynamic", "dynamic_optimized"]
