@@ -89,21 +89,21 @@ def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset
 
 
 def only_kept(place: Place, node: ast.expr) -> bool:
-    """Whether the function keeps the number in an attribute, a list or a dictionary, and does nothing else with it there."""
+    """Whether the function keeps the number in an attribute or a dictionary, and does nothing else with it there.
+
+    Not in a list: each length of one that grows is compiled anew, and without the break that is the whole function.
+    """
     top: ast.AST = node
     while isinstance(parent := place.parent(top), ast.Tuple | ast.List | ast.Dict):
         top = parent
-    if isinstance(parent, ast.Call):
-        appends = isinstance(parent.func, ast.Attribute) and parent.func.attr == "append" and top in parent.args
-        alone = isinstance(parent.func, ast.Attribute) and len(place.reads(dotted(parent.func.value) or "")) == 1
-        return appends and alone and isinstance(place.parent(parent), ast.Expr)
     if not isinstance(parent, ast.Assign | ast.AugAssign) or parent.value is not top:
         return False
     (target,) = parent.targets[:1] if isinstance(parent, ast.Assign) else (parent.target,)
     if isinstance(parent, ast.Assign) and len(parent.targets) != 1:
         return False
     if isinstance(target, ast.Subscript):
-        named = isinstance(target.slice, ast.Name) and not place.is_tensor(target.slice)
+        given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)}  # a key of each call's own: a dictionary that grows
+        named = isinstance(target.slice, ast.Name) and target.slice.id not in given and not place.is_tensor(target.slice)
         return not place.is_tensor(target.value) and (named or _is_text(target.slice))
     if not isinstance(target, ast.Attribute) or place.is_tensor(target):
         return False

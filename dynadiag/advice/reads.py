@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from dynadiag.advice.source import SourceLine, dotted
 
-DRAWN = "Python's random numbers cannot be drawn in a graph, and torch draws different ones"
+DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
 _CASTS = ("float", "int", "bool")
 
 

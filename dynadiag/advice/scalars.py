@@ -70,6 +70,8 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
     text = "" if use is None or place is None else place.whole(use)
     if isinstance(use, ast.Call) and (dotted(use.func) or "").rpartition(".")[2] in ("clamp", "clip"):
         return f"{quoted(text)} takes two numbers or two tensors, and this line reads one of the two"
+    if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.func.attr in ("append", "appendleft"):
+        return f"{quoted(text)} makes a list longer, and in a graph each length would be another version of the whole function"
     return f"{quoted(text)} may need a Python number" if text else _NEEDED
 
 
