@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,31 +13,11 @@ RECORDING, REPORT, ANALYSIS = "Recording", "What is printed", "What is analysed"
 """Headings of `--help` under which options stand (`rich_help_panel`); those without one come first."""
 
 
-class Color(enum.StrEnum):
-    """When the text has colours."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
-class Format(enum.StrEnum):
-    """What a result is printed as."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-
-
-class PageFormat(enum.StrEnum):
-    """What a result is printed as, where it may be a page."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-    html = "html"
-
-
+Color = Literal["auto", "always", "never"]
+Format = Literal["text", "json", "md"]
+"""What a result is printed as."""
+PageFormat = Literal[Format, "html"]
+"""The same where a result may be a page, too."""
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory [default: a new one in dynadiag-runs/].")]
 Force = Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")]
 Python = Annotated[

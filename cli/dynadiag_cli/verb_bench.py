@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Force, Format, InColor, Open, Out
+from dynadiag_cli.options import LONGEST_S, AsFormat, Force, InColor, Open, Out
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def bench(
     ] = False,
     out: Out = None,
     force: Force = False,
-    output_format: AsFormat = Format.text,
+    output_format: AsFormat = "text",
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")] = False,
-    color: InColor = Color.auto,
+    color: InColor = "auto",
     open_report: Open = False,
 ) -> None:
     """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
@@ -159,7 +159,7 @@ def bench(
         _write(result, directory)
         print(f"dynadiag: wrote {directory / 'bench.json'}, bench.svg and report.html", file=sys.stderr)
     finally:
-        form = "json" if as_json else output_format.value
+        form = "json" if as_json else output_format
         show(document_of(result), form, json=lambda: json_result.dumps(result), default=sys.stdout, color=color)
     if open_report:
         open_page(directory)

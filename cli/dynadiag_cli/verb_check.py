@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,23 +23,8 @@ EXAMPLES = """Examples:
 LIMITS = "Limits"
 
 
-class Format(enum.StrEnum):
-    """What the outcome is printed as."""
-
-    concise = "concise"
-    json = "json"
-    jsonl = "jsonl"
-    junit = "junit"
-    github = "github"
-    sarif = "sarif"
-    md = "md"
-
-
-class FailOn(enum.StrEnum):
-    """The lowest severity that fails."""
-
-    error = "error"
-    warning = "warning"
+Format = Literal["concise", "json", "jsonl", "junit", "github", "sarif", "md"]
+FailOn = Literal["error", "warning"]
 
 
 def check(
@@ -102,7 +86,7 @@ def check(
     python: Python = None,
     timeout_s: Timeout = None,
     stop_when_stable_s: StopWhenStable = None,
-    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = Format.concise,
+    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = "concise",
     output: Output = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print no summary on stderr.")] = False,
 ) -> None:
@@ -129,7 +113,7 @@ def check(
         no_mutation_copy=no_mutation_copy,
         min_graphs=min_graphs,
         min_compiled=min_compiled,
-        fail_on=None if fail_on is None else fail_on.value,
+        fail_on=fail_on,
         baseline=baseline,
     )
     showing.check_output(output)
@@ -145,13 +129,13 @@ def check(
         target=str(directory),
     )
     written = {
-        Format.concise: formats.concise,
-        Format.json: formats.as_json,
-        Format.jsonl: formats.as_json_lines,
-        Format.junit: junit,
-        Format.github: formats.github,
-        Format.sarif: sarif,
-        Format.md: formats.markdown,
+        "concise": formats.concise,
+        "json": formats.as_json,
+        "jsonl": formats.as_json_lines,
+        "junit": junit,
+        "github": formats.github,
+        "sarif": sarif,
+        "md": formats.markdown,
     }[output_format](shown)
     showing.emit(written, output, sys.stderr if recorded is None else sys.stdout)
     if not quiet:

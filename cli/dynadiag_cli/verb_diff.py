@@ -11,7 +11,7 @@ import typer
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.options import RECORDING, REPORT, AsPageFormat, Output, PageFormat, Python, Timeout
+from dynadiag_cli.options import RECORDING, REPORT, AsPageFormat, Output, Python, Timeout
 
 if TYPE_CHECKING:
     from dynadiag.record import RecordOptions
@@ -48,7 +48,7 @@ def diff(
         ),
     ] = None,
     timeout_s: Timeout = None,
-    output_format: AsPageFormat = PageFormat.text,
+    output_format: AsPageFormat = "text",
     output: Output = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict and what cannot be compared.")
@@ -68,9 +68,9 @@ def diff(
     old, new = _recorded(target, git, python, old_python, timeout_s) if recorded else _read(target)
     with showing.without_gc():
         result = compare(showing.read_report(old), showing.read_report(new), old_path=str(old), new_path=str(new))
-    told = document_of(result, beside=output_format is PageFormat.html)
+    told = document_of(result, beside=output_format == "html")
     default = sys.stderr if recorded else sys.stdout
-    showing.show(told, output_format.value, output, json=lambda: as_json(result), default=default, quiet=quiet)
+    showing.show(told, output_format, output, json=lambda: as_json(result), default=default, quiet=quiet)
     raise typer.Exit(result.exit_status)
 
 

@@ -14,13 +14,11 @@ from dynadiag_cli.options import (
     RECORDING,
     REPORT,
     AsPageFormat,
-    Color,
     Force,
     InColor,
     Open,
     Out,
     Output,
-    PageFormat,
     Python,
     StopWhenStable,
     Timeout,
@@ -80,7 +78,7 @@ def explain(
             help="Memory limit for copies of one call's inputs (with --parity).",
         ),
     ] = 4096,
-    output_format: AsPageFormat = PageFormat.text,
+    output_format: AsPageFormat = "text",
     output: Output = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict, the counts, and how the program ended.")
@@ -88,7 +86,7 @@ def explain(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", rich_help_panel=REPORT, help="As --full, with torch's explanations and all stacks.")
     ] = False,
-    color: InColor = Color.auto,
+    color: InColor = "auto",
     full: Annotated[
         bool,
         typer.Option(
@@ -144,12 +142,12 @@ def explain(
     from dynadiag_cli.recording import probed
 
     show = showing.ShowOptions(
-        format=output_format.value,
+        format=output_format,
         output=output,
         full=full,
         quiet=quiet,
         verbose=verbose,
-        color=color.value,
+        color=color,
         limit=limit,
         renderer=checked_renderer(renderer) if pictures else None,
         show_free=show_free,
@@ -173,7 +171,7 @@ def explain(
             cost=cost,
             parity_calls=parity_calls if parity else 0,
             parity_cap_bytes=parity_cap_mib << 20,
-            announce=not quiet and output_format is PageFormat.text,
+            announce=not quiet and output_format == "text",
         )
         result = record(program_of(ctx, target), options)
         if probe and result.directory is not None:

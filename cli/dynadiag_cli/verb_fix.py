@@ -54,7 +54,7 @@ def fix(
         float | None,
         typer.Option("--time-limit", metavar="S", min=1, max=LONGEST_S, help="Try nothing new after S seconds; what is proven is kept."),
     ] = None,
-    output_format: AsFormat = Format.text,
+    output_format: AsFormat = "text",
 ) -> None:
     """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
 
@@ -70,7 +70,7 @@ def fix(
 
     guarded()
     require("fix")
-    if diff and output_format is not Format.text:
+    if diff and output_format != "text":
         raise UsageError("--diff prints the patch: leave --format out")
     baseline = _baseline(ctx, target, out, force)
     options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s)
@@ -153,9 +153,9 @@ def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
     if diff:
         sys.stdout.write(result.patch)
         return
-    if output_format is Format.json:
+    if output_format == "json":
         sys.stdout.write(finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
-    elif output_format is Format.md:
+    elif output_format == "md":
         sys.stdout.write(as_markdown(result))
     else:
         sys.stdout.write(as_text(result))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,37 +18,22 @@ EXAMPLES = """Examples:
 """
 
 
-class Kind(enum.StrEnum):
-    """Which failure to look for."""
-
-    compile_error = "compile_error"
-    runtime_error = "runtime_error"
-    crash = "crash"
-    hang = "hang"
-    oom = "oom"
-    wrong_result = "wrong_result"
-    wrong_gradient = "wrong_gradient"
-    wrong_mutation = "wrong_mutation"
-    nan = "nan"
-    graph_break = "graph_break"
-    recompile = "recompile"
-    fallback = "fallback"
-    cudagraph_skip = "cudagraph_skip"
-
-
-class Capture(enum.StrEnum):
-    """When graphs are captured."""
-
-    failing = "failing"
-    always = "always"
-
-
-class Level(enum.StrEnum):
-    """Which graph to end with."""
-
-    auto = "auto"
-    dynamo = "dynamo"
-    aot = "aot"
+Kind = Literal[
+    "compile_error",
+    "runtime_error",
+    "crash",
+    "hang",
+    "oom",
+    "wrong_result",
+    "wrong_gradient",
+    "wrong_mutation",
+    "nan",
+    "graph_break",
+    "recompile",
+    "fallback",
+    "cudagraph_skip",
+]
+Level = Literal["auto", "dynamo", "aot"]
 
 
 def minify(
@@ -93,11 +77,11 @@ def minify(
     level: Annotated[
         Level,
         typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of the two that is proven."),
-    ] = Level.auto,
+    ] = "auto",
     capture: Annotated[
-        Capture,
+        Literal["failing", "always"],
         typer.Option("--capture", help="failing: a second run captures what failed; always: a single run saves every graph at every call."),
-    ] = Capture.failing,
+    ] = "failing",
     bisect: Annotated[
         bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty compiler pass, and for an option that helps.")
     ] = True,
@@ -130,17 +114,17 @@ def minify(
     guarded()
     options = SessionOptions(
         timeout_s=timeout_s,
-        kind=kind.value if kind else None,
+        kind=kind,
         match=match,
         resume=resume,
         ablation=ablation,
-        level=level.value,
+        level=level,
         bisect=bisect,
         jobs=jobs,
         memory_limit_mib=memory_limit_mib,
         backend=backend,
         as_script=as_script,
-        capture_always=capture is Capture.always,
+        capture_always=capture == "always",
         command=command_line(),
     )
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))

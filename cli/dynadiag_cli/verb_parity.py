@@ -12,7 +12,7 @@ from dynadiag.errors import NothingFoundError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import program_of, recording_named
-from dynadiag_cli.options import LONGEST_S, AsFormat, Force, Format, Open, Out, Output
+from dynadiag_cli.options import LONGEST_S, AsFormat, Force, Open, Out, Output
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult
@@ -49,7 +49,7 @@ def parity(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for one scenario of one graph, in seconds.")
     ] = 180.0,
-    output_format: AsFormat = Format.text,
+    output_format: AsFormat = "text",
     output: Output = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only the two verdicts: what happened, and what could happen.")
@@ -98,7 +98,7 @@ def parity(
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
     default = sys.stderr if recording is None else sys.stdout
-    showing.show(document_of(result), output_format.value, output, json=lambda: _json(result), default=default, quiet=quiet)
+    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=default, quiet=quiet)
     if open_report:
         showing.open_page(directory, _PAGE)
     if result.wrong:
