@@ -35,8 +35,10 @@ def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Sa
     if raised is not None and any(one.catches(raised) for one in context.callers):
         yield from withhold(f"a function on the way here catches `{raised}`, and a check in a graph raises another exception, later")
         return
-    if raised is not None and _was_raised(context):
-        yield from withhold(f"this run raised `{raised}` here, and a check in a graph raises another exception, later")
+    did = False if raised is None else _was_raised(context)
+    if did is not False:
+        run = f"this run raised `{raised}` here" if did else f"the recording does not show that `{raised}` was not raised here"
+        yield from withhold(f"{run}, and a check in a graph raises another exception, later")
         return
     found = tuple(_choices(context, drop)) if context.editable else ()
     advice = tuple(one for one in found if isinstance(one, Advice))
@@ -76,13 +78,13 @@ def _raised(context: BreakContext) -> str | None:
     return dotted(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else None
 
 
-def _was_raised(context: BreakContext) -> bool:
-    """Whether the statement raised in this run, or may have: what an inlined function, or one that ran eager, raises is not recorded."""
+def _was_raised(context: BreakContext) -> bool | None:
+    """Whether the statement raised in this run; None: what an inlined function, or one that ran eager, raises is not recorded."""
     place = context.place
     line = None if context.torch_frame is None else context.torch_frame.line
     own = None if place is None else place.statement()
     if place is None or own is None or line is None or not context.returns or blocks_around(place):
-        return True
+        return None
     return any(row + line - place.row in context.raised for row in range(own.lineno, (own.end_lineno or own.lineno) + 1))
 
 
