@@ -163,8 +163,10 @@ def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:
 def is_secret_name(name: str) -> bool:
     """Whether what has this name ("--api-key", "HF_TOKEN", "db.password") is a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
-    for before, word in zip(["", *words], words):
-        if (word in _SECRET and (word != "pass" or before in _ACCOUNTS)) or (word in ("key", "keys") and before in _KEYS):
+    for before, word, after in zip(["", *words], words, [*words[1:], ""]):
+        if word == "pass" and (after or before not in _ACCOUNTS):
+            continue
+        if word in _SECRET or (word in ("key", "keys") and before in _KEYS):
             return True
     # Of a token the name comes last: `--token-dim` and `--tokens` are none.
     return len(words) > 0 and words[-1] == "token" and not (len(words) > 1 and words[-2] in _VOCABULARY)

@@ -1,0 +1,31 @@
+"""The tutorial: its first report is what dynadiag prints, and the verbs that only read take that run as it says."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.any_torch
+def test_the_tutorial_shows_what_is_printed(tmp_path):
+    text = (ROOT / "docs/tutorial.md").read_text()
+    shutil.copy(ROOT / "samples/text_classification.py", tmp_path)
+    commands = re.findall(r"^\$ dynadiag (.*)$", text, re.MULTILINE)
+    explained = dynadiag(tmp_path, commands[0])
+    assert explained.returncode == 0, explained.stderr
+    shown = re.search(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1].splitlines()
+    assert [line for line in shown if line not in explained.stderr.splitlines()] == []
+
+    compared = next(command for command in commands if command.startswith("diff "))
+    assert dynadiag(tmp_path, compared).returncode == 0
+    checked = next(command for command in commands if command.startswith("check ")).partition(" text_classification")[0]
+    assert dynadiag(tmp_path, f"{checked} dynadiag-runs/latest").returncode == 1
+
+
+def dynadiag(folder, command):
+    return subprocess.run([sys.executable, "-m", "dynadiag", *command.split()], cwd=folder, capture_output=True, text=True)
