@@ -69,13 +69,13 @@ class Page:
         """One paragraph of parts that are folded only where two of them meet, unless one alone is too long."""
         first = prefix if isinstance(prefix, Text) else Text(prefix)
         row = Text.assemble(first)
-        opened = False
-        for text in texts:
-            part = Text(text, style=style)
-            if opened and row.cell_len + len(between) + part.cell_len + len(between.rstrip()) > self.width:
+        opened, every = False, list(texts)
+        for number, text in enumerate(every, 1):
+            part, after = Text(text, style=style), len(between.rstrip()) if number < len(every) else 0
+            if opened and row.cell_len + len(between) + part.cell_len + after > self.width:
                 self._row(row.append(between.rstrip(), style), hang)
                 row, opened = Text(hang), False
-            elif not opened and row.plain.strip() and row.cell_len + part.cell_len + len(between.rstrip()) > self.width:
+            elif not opened and row.plain.strip() and row.cell_len + part.cell_len + after > self.width:
                 self._row(row, hang)
                 row = Text(hang)
             row = Text.assemble(row, *([(between, style)] if opened else []), part)
