@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dynadiag.reduce import Verdict, minify
 
 __version__ = "0.1.0"
-__all__ = ["Verdict", "__version__", "assert_no_graph_breaks", "benchmark", "explain", "load", "minify", "observe"]
+__all__ = ["Verdict", "__version__", "assert_no_graph_breaks", "benchmark", "explain", "fix", "load", "minify", "observe"]
 
 _HOMES = {
     "Verdict": "dynadiag.reduce",
@@ -27,6 +27,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """A public name, imported from its home when first asked for (PEP 562)."""
+    if name == "fix":  # the package itself can be called
+        return importlib.import_module("dynadiag.fix")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'dynadiag' has no attribute {name!r}")

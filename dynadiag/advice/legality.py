@@ -19,7 +19,7 @@ _TOTAL = frozenset(
         "softplus", "sum", "mean", "float", "double", "half", "bfloat16", "type_as", "detach", "clone", "transpose", "permute", "unsqueeze",
         "squeeze", "flatten", "contiguous", "t", "matmul", "mm", "bmm", "sign", "atan", "logical_and", "logical_or", "logical_not", "eq",
         "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "any", "all", "roll", "flip", "hardtanh", "relu6", "erf",
-        "round", "floor", "ceil", "trunc",
+        "round", "floor", "ceil", "trunc", "finfo", "iinfo",
     )
 )  # fmt: skip
 _PARTIAL = frozenset(
@@ -27,6 +27,12 @@ _PARTIAL = frozenset(
         "div", "sqrt", "rsqrt", "log", "log1p", "log2", "log10", "exp", "expm1", "pow", "norm", "std", "var", "reciprocal", "prod", "acos",
         "asin", "tan", "max", "min", "amax", "amin", "normalize", "logsumexp", "count_nonzero", "isin", "tensor", "numel", "size", "item",
         "argmax", "argmin", "median",
+    )
+)  # fmt: skip
+_MAY_RAISE = frozenset(
+    (
+        "cumsum", "sort", "topk", "gather", "index_select", "select", "narrow", "reshape", "view", "chunk", "split",
+        "cat", "stack", "linear", "layer_norm", "to", "inverse", "det", "expand", "repeat", "unbind", "cholesky", "solve",
     )
 )  # fmt: skip
 _MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
@@ -43,6 +49,19 @@ def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
     """
     for one in ast.walk(node):
         why = _why_not(one, gradients=gradients)
+        if why is not None:
+            return f"`{ast.unparse(one)}` {why}"
+    return None
+
+
+def why_not_pure(node: ast.expr) -> str | None:
+    """Why the expression may have an effect besides its value, even where the program computes it; None where it has none."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            why = _call(one, "", gradients=False, may_raise=True)
+        else:
+            known = (*_PLAIN, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Attribute, ast.Subscript)
+            why = None if isinstance(one, known) else "is not known to have no effect"
         if why is not None:
             return f"`{ast.unparse(one)}` {why}"
     return None
@@ -67,13 +86,17 @@ def _why_not(node: ast.AST, *, gradients: bool) -> str | None:
     return "is not known to have no effect"
 
 
-def _call(node: ast.Call, nan: str, *, gradients: bool) -> str | None:
+def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False) -> str | None:
     name = dotted(node.func)
     owner, _, last = (name or "").rpartition(".")
     if isinstance(node.func, ast.Attribute):
         last = node.func.attr
     known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
-    if not known or last not in _TOTAL | _PARTIAL or any(one.arg in (None, "out") for one in node.keywords):
+    if (
+        not known
+        or last not in _TOTAL | _PARTIAL | (_MAY_RAISE if may_raise else frozenset())
+        or any(one.arg in (None, "out") for one in node.keywords)
+    ):
         return "may do more than compute"
     if owner.startswith("self") and "." not in owner and owner == "self":
         return "may do more than compute"

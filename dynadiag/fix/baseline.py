@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
-from dynadiag.fix.candidates import Sources
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.runs import report_on
+from dynadiag.fix.sources import Sources
 from dynadiag.model.report import Report
 from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours
@@ -22,7 +22,7 @@ from dynadiag.trace.sources import find_sources
 class Baseline:
     """The recorded script: where, what it was started with, and from which folder. `cpu_s` and `wall_s` are what it took, where known.
 
-    `module` is its name where it was started with `-m`.
+    `module` is its name where it was started with `-m`; `home` the file that is changed where the script is ours and only calls it.
     """
 
     directory: Path
@@ -30,6 +30,7 @@ class Baseline:
     module: str | None = None
     arguments: tuple[str, ...]
     folder: Path
+    home: Path | None = None
     cpu_s: float | None = None
     wall_s: float = 0.0
 
@@ -91,8 +92,8 @@ def read(baseline: Baseline) -> tuple[Report, Sources]:
         raise UsageError(f"{changed[0]} was changed since it was recorded: run `dynadiag fix` on the script")
     if report.summary.processes > 1:
         raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
-    sources = Sources(report, baseline.script)
-    sources.text(str(baseline.script))
+    sources = Sources(report, baseline.home or baseline.script)
+    sources.text(sources.script)
     return report, sources
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 from dynadiag.advice import legality
 from dynadiag.errors import DynadiagError
-from dynadiag.facts.user_frames import is_own_file
-from dynadiag.files import read_small
+from dynadiag.fix import libraries
+from dynadiag.fix.change import Candidate, Left
 from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.sources import Sources
 from dynadiag.model import applied_advice
 from dynadiag.model.report import Advice, Finding, Report
 
-_LONGEST_FILE = 4 << 20
 _SKIPS = "compiled calls no longer do this"
 _LATER = "another exception is raised, and later"
 UNSAFE: Final[Mapping[str, str]] = {
@@ -37,74 +36,6 @@ PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
 PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """One change to try: its edits, the findings (fingerprints) that it is to cure, and what it gives up (None: nothing).
-
-    `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
-    the place of a branch.
-    """
-
-    id: str
-    slug: str
-    text: str
-    edits: tuple[Edit, ...]
-    spans: tuple[Span, ...]
-    cures: tuple[str, ...]
-    gives_up: str | None = None
-    gradients_why: str | None = None
-    branch: bool = False
-
-    @property
-    def is_option(self) -> bool:
-        """Whether only options of torch are set: no line of the program changes."""
-        return all(not edit.old for edit in self.edits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Left:
-    """A finding, and why nothing was tried for it."""
-
-    fingerprint: str
-    why: str
-
-
-class Sources:
-    """The texts of the user's own files as they are now, read once; only files of the script's project."""
-
-    def __init__(self, report: Report, script: Path) -> None:
-        self.script = str(script.resolve())
-        self.root = project_root(script)
-        self.texts: dict[str, str] = {}
-        self._report = report
-
-    def text(self, file: str) -> tuple[str, str]:
-        """The real path of a file and its text. Raises EditError for one that is not the user's to change."""
-        path = str(Path(file).resolve())
-        if path not in self.texts:
-            if not is_own_file(file, self._report.run) or not Path(path).is_relative_to(self.root):
-                raise EditError(f"{file} is not a file of the script's project")
-            if file in self._report.changed_sources:
-                raise EditError(f"{file} was changed since it ran")
-            try:
-                data = read_small(Path(path), _LONGEST_FILE + 1)
-                text = data.decode("utf-8")
-            except (OSError, ValueError) as error:
-                raise EditError(f"{file} cannot be read as UTF-8: {error}") from None
-            if len(data) > _LONGEST_FILE or "\r" in text.replace("\r\n", "\n"):
-                raise EditError(f"{file} is too long or has unusual line ends")
-            self.texts[path] = text
-        return path, self.texts[path]
-
-
-def project_root(script: Path) -> Path:
-    """The folder with `.git` around a script, else that with `pyproject.toml`, else its own."""
-    start = script.resolve().parent
-    above = (start, *start.parents)
-    with_project = next((one for one in above if (one / "pyproject.toml").is_file()), start)
-    return next((one for one in above if (one / ".git").exists()), with_project)
-
-
 def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[Candidate], list[Left]]:
     """What can be tried, in the order of the findings, and for each finding of severity warning or worse that has nothing: why."""
     found: dict[tuple[Edit, ...], Candidate] = {}
@@ -114,6 +45,8 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
             continue
         whys: list[str] = []
         made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
+        for find in (libraries.own_branches, libraries.tried):
+            made += find(finding, report, sources, whys, unsafe=unsafe)
         for one in made:
             known = found.get(one.edits)
             cures = one.cures if known is None else (*known.cures, *one.cures)
@@ -238,4 +171,5 @@ def chosen(all_: Sequence[Candidate], report: Report, *, select: Sequence[str], 
 
 
 def _names(report: Report) -> Mapping[str, tuple[str, ...]]:
-    return {one.fingerprint: (one.fingerprint, one.code, one.id) for one in report.findings}
+    names = {cure: (one.fingerprint, one.code, one.id) for one in report.findings for cure in libraries.cures_of(one, report)}
+    return names | {one.fingerprint: (one.fingerprint, one.code, one.id) for one in report.findings}

@@ -165,14 +165,14 @@ def _header(node: ast.AST) -> str:
 
 
 def patch(old: Mapping[str, str], new: Mapping[str, str], root: Path) -> str:
-    """The changes of files (by path) as `git apply` takes them, names relative to `root`."""
+    """The changes of files (by path) as `git apply` takes them, names relative to `root`; a file that is not in `old` is a new one."""
     parts: list[str] = []
     for file in sorted(new):
-        if old[file] == new[file]:
+        if old.get(file) == new[file]:
             continue
         name = Path(file).relative_to(root).as_posix()
-        before, after = (text[file].splitlines(keepends=True) for text in (old, new))
-        parts.append(f"diff --git a/{name} b/{name}\n")
-        for row in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"):
+        before, after = (text.get(file, "").splitlines(keepends=True) for text in (old, new))
+        parts.append(f"diff --git a/{name} b/{name}\n" + ("" if file in old else "new file mode 100644\n"))
+        for row in difflib.unified_diff(before, after, f"a/{name}" if file in old else "/dev/null", f"b/{name}"):
             parts.append(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n")
     return "".join(parts)

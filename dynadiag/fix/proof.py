@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dynadiag.fix import texts
-from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
 
@@ -132,16 +132,20 @@ class Prover:
 
     def recorded(self, changes: Sequence[Candidate]) -> Outcome:
         """The program with these changes, compiled on its own data and recorded."""
-        return self.runner.run(texts=texts.changed(self.originals, changes), recorded=True, eager=False, backend=self.backend)
+        return self._run(changes, texts.changed(self.originals, changes), recorded=True, eager=False, backend=self.backend)
+
+    def _run(self, changes: Sequence[Candidate], new: Mapping[str, str], **options: Any) -> Outcome:
+        return replace(self.runner.run(texts=new, **options), free=free(changes))
 
     def _on_other_data(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Once compiled, and the changed lines once more in eager."""
         for vary, reference in self.varied.items():
-            eager = vary != VARIATIONS[0]
+            # Under the stance `force_eager` `torch.cond` gives no gradient (2.15): without it, it compiles itself.
+            eager = vary != VARIATIONS[0] and not (self.gradients and any(one.slug == "branch-cond" for one in changes))
             if eager and all(one.is_option for one in new):
                 continue
             backend = None if eager else self.backend
-            outcome = self.runner.run(texts=texts.changed(self.originals, changes), vary=vary, eager=eager, backend=backend)
+            outcome = self._run(changes, texts.changed(self.originals, changes), vary=vary, eager=eager, backend=backend)
             why = self.why_other(reference, outcome)
             if why is not None:
                 return f"on other data {why}"
@@ -165,7 +169,7 @@ class Prover:
                 return f"the branch never ran, or not when its condition is forced to be {side}"
             if reference.exit_status != self.plain.exit_status:
                 return f"the original fails when the condition is forced to be {side} ({reference.raised}), which no data here does"
-            outcome = self.runner.run(texts=marked, force=force)
+            outcome = self._run(changes, marked, force=force)
             why = self.why_other(reference, outcome)
             if why is not None:
                 return f"with the condition forced to be {side} {why}"
@@ -209,6 +213,11 @@ class Prover:
             runs = (self.runner.run(**{**reference.changes, "noise": seed}) for seed in _NOISE_SEEDS)
             self._with_noise[reference.values] = [one for one in runs if one.ended and one.values is not None]
         return self._with_noise[reference.values]
+
+
+def free(changes: Sequence[Candidate]) -> tuple[str, ...]:
+    """The attributes that these changes may bind to other tensors than before."""
+    return tuple(dict.fromkeys(name for one in changes for name in one.attributes))
 
 
 def _ended(outcome: Outcome) -> str:

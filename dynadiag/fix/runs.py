@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from dynadiag.record import RecordOptions, Target, record
 _LARGEST_OUTPUT = 64 << 20
 _LARGEST_REPLY = 4 << 20
 _PATIENCE_S = 5.0
+TIMES = 20.0
 SEEDED = {"PYTHONHASHSEED": "0"}
 _ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
@@ -34,7 +36,7 @@ class Outcome:
     """How a run went. `ended` is False where the process crashed or took too long, and `why` says so.
 
     `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room;
-    `changes` the fields of its job that were not as always.
+    `changes` the fields of its job that were not as always; `free` are attributes that may be bound to other tensors than in the reference.
     """
 
     ended: bool
@@ -49,6 +51,7 @@ class Outcome:
     report: Report | None = None
     cpu_s: float = 0.0
     changes: Mapping[str, Any] = field(default_factory=dict)
+    free: Sequence[str] = ()
 
 
 class Worker:
@@ -105,7 +108,8 @@ class Worker:
 class Runner:
     """Makes runs, each in a folder of its own below `folder`; `ask` is answered by `fix.worker`.
 
-    `fresh`: the last one is made in a process of its own, as the user would.
+    `fresh`: the last one is made in a process of its own, as the user would. A run may take `timeout_s`, or some times what another one
+    took on this machine as it is now.
     """
 
     def __init__(self, folder: Path, base: RunJob, ask: Ask, *, timeout_s: float, fresh: bool = True) -> None:
@@ -113,6 +117,7 @@ class Runner:
         self.cpu_s = 0.0
         self._folder, self._base, self._ask, self._timeout_s, self._fresh = folder, base, ask, timeout_s, fresh
         self._numbers = itertools.count(1)
+        self._longest_s = 0.0
 
     def run(self, *, recorded: bool = False, **changes: Any) -> Outcome:
         """One run in a forked child; `changes` are fields of its job."""
@@ -120,11 +125,17 @@ class Runner:
         job = replace(self._base, output=str(folder), values=str(folder / "values"), **changes)
         if recorded:
             job = replace(job, log=str(folder / "run"))
-        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._timeout_s})
+        begun = time.monotonic()
+        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._limit_s})
+        self._longest_s = max(self._longest_s, time.monotonic() - begun if reply.get("ended") else 0.0)
         self.runs += 1
         self.cpu_s += float(reply.get("cpu_s", 0.0))
         outcome = _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
         return replace(outcome, changes=changes)
+
+    @property
+    def _limit_s(self) -> float:
+        return max(self._timeout_s, TIMES * self._longest_s)
 
     def last(self, texts: Mapping[str, str]) -> Outcome:
         """One run with the script's own back end, recorded as `explain` does."""
@@ -135,7 +146,7 @@ class Runner:
         file = write_inside(folder, "job.json", json.dumps(job.to_json()))
         target = Target(kind="command", argv=(sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)))
         directory = folder / "run"
-        done = record(target, RecordOptions(out=directory, timeout_s=self._timeout_s, environment=SEEDED))
+        done = record(target, RecordOptions(out=directory, timeout_s=self._limit_s, environment=SEEDED))
         self.runs += 1
         try:
             reply = parsed(read_small(file.with_suffix(".reply"), _LARGEST_REPLY)) or {}
@@ -150,7 +161,13 @@ class Runner:
     ) -> tuple[str | None, Mapping[str, int]]:
         """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared."""
         noise = [str(one.values) for one in noisy]
-        message = {"do": "compare", "reference": str(reference.values), "other": str(other.values), "noisy": noise}
+        message = {
+            "do": "compare",
+            "reference": str(reference.values),
+            "other": str(other.values),
+            "noisy": noise,
+            "free": list(other.free),
+        }
         reply = self._ask(message | ({"again": str(again.values)} if again is not None else {}))
         return reply["difference"], reply["calls"]
 

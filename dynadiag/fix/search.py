@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynadiag.fix import texts
-from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.proof import Prover, Verdict, verdict_of
 from dynadiag.fix.standing import Standing

@@ -15,20 +15,23 @@ from pathlib import Path
 import dynadiag
 from dynadiag.errors import OutputError
 from dynadiag.files import write_file, write_inside
-from dynadiag.fix import texts
+from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import Baseline, job_of, read
-from dynadiag.fix.candidates import Candidate, Sources, candidates, chosen
-from dynadiag.fix.edits import patch
-from dynadiag.fix.proof import NotProvableError, Prover
+from dynadiag.fix.candidates import candidates, chosen
+from dynadiag.fix.change import Candidate
+from dynadiag.fix.edits import EditError, patch
+from dynadiag.fix.patch_module import NAME, patch_module, with_import
+from dynadiag.fix.proof import NotProvableError, Prover, free
 from dynadiag.fix.result import Changed, FixResult
-from dynadiag.fix.runs import Outcome, Runner, Worker, report_on
+from dynadiag.fix.runs import TIMES, Outcome, Runner, Worker, report_on
 from dynadiag.fix.search import Say, Search, Tried
+from dynadiag.fix.sources import Sources
 from dynadiag.fix.standing import Standing, why_not_better
-from dynadiag.model.report import Report, Summary
+from dynadiag.model.report import Finding, Report, Summary
 from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.scratch import scratch
 
-_TIMES, _LEAST_S = 20.0, 120.0
+_LEAST_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
         def runner() -> Runner:
             worker = Worker(folder)
             stack.callback(worker.close)
-            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=max(_LEAST_S, _TIMES * baseline.wall_s))
+            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=max(_LEAST_S, TIMES * baseline.wall_s))
 
         result = fix_with(baseline, options, say, runner)
     # The worker is counted when it has ended.
@@ -95,13 +98,42 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     wanted = chosen(found, report, select=options.select, ignore=options.ignore)
     known = {one.fingerprint: one.why for one in left}
     known |= {cure: "it was not selected" for one in found if one not in wanted for cure in one.cures if cure not in known}
+    for one in list(wanted):
+        try:
+            _delivered(baseline, sources, [one])
+        except EditError as error:
+            wanted.remove(one)
+            known |= {cure: error.message for cure in one.cures if cure not in known}
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-    return _result(baseline, report, sources, _searched(report, sources, wanted, runner(), until, say), known)
+    return _result(baseline, report, sources, _searched(baseline, report, sources, wanted, runner(), until, say), known)
 
 
-def _searched(report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say) -> _State:
+def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate]) -> dict[str, str]:
+    """The new texts of the user's files; what changes in libraries is in a patch module that the script imports first.
+
+    Raises EditError where that cannot be made.
+    """
+    new = texts.changed(sources.texts, kept)
+    own = {file: text for file, text in new.items() if file not in sources.modules}
+    if len(own) == len(new):
+        return own
+    if baseline.home is not None:
+        raise EditError("the cause is in a library, and one function cannot import a patch module first: use `dynadiag fix SCRIPT`")
+    file = (Path(sources.script).parent if baseline.module is None else baseline.folder.resolve()) / f"{NAME}.py"
+    if file.exists() or not file.is_relative_to(sources.root):
+        raise EditError(
+            f"{file} is there already: remove it and its import to have one made anew" if file.exists() else f"{file} has no place"
+        )
+    own[sources.script] = with_import(own.get(sources.script, sources.texts[sources.script]))
+    own[str(file)] = patch_module(sources.texts, new, sources.modules, kept)
+    return own
+
+
+def _searched(
+    baseline: Baseline, report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say
+) -> _State:
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
     say("running the script in eager, as the reference for all changes")
     prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager")
@@ -116,7 +148,7 @@ def _searched(report: Report, sources: Sources, wanted: Sequence[Candidate], run
     state.kept = list(search.kept)
     while state.kept:
         say("running the patched script with its own back end")
-        outcome = runner.last(texts.changed(sources.texts, state.kept))
+        outcome = replace(runner.last(_delivered(baseline, sources, state.kept)), free=free(state.kept))
         why = _why_not_in_the_end(prover, report, outcome, state.kept)
         if why is None:
             state.after = outcome
@@ -131,6 +163,8 @@ def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: 
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
     first, now = Standing.of(report), Standing.of(outcome.report)
+    if any(first.shows(one.cures) and first.shows(one.cures) <= set(now.findings) for one in kept):
+        return "a finding is still there"
     return why_not_better(first, first, now, [cure for one in kept for cure in one.cures])
 
 
@@ -138,17 +172,17 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
     """What came of it; the files are written."""
     tried = state.search.tried if state.search is not None else {}
     findings = tuple(one for one in report.findings if one.severity != "note")
-    remaining = Standing.of(state.after.report).findings if state.after is not None and state.after.report is not None else None
     whys: dict[str, str] = {}
     for one in tried.values():
         whys |= {cure: one.why for cure in one.candidate.cures if one.why is not None and cure not in whys}
     for finding in findings:
-        if remaining is not None and finding.fingerprint not in remaining:
+        cures = libraries.cures_of(finding, report)
+        if _is_cured(finding, cures, state):
             left.pop(finding.fingerprint, None)
         else:
-            why = whys.get(finding.fingerprint) or left.get(finding.fingerprint) or state.not_proven or "it is still there"
-            left[finding.fingerprint] = why
-    new = texts.changed(sources.texts, state.kept) if state.kept else {}
+            said = next((whys[cure] for cure in cures if cure in whys), None)
+            left[finding.fingerprint] = said or left.get(finding.fingerprint) or state.not_proven or "it is still there"
+    new = _delivered(baseline, sources, state.kept) if state.kept else {}
     diff = patch(sources.texts, new, sources.root)
     if diff:
         write_inside(baseline.directory, "fixes.patch", diff)
@@ -173,14 +207,24 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
     )
 
 
+def _is_cured(finding: Finding, cures: Sequence[str], state: _State) -> bool:
+    """Whether the last run is without it; of one in a library each site has to be cured, in the patch module they have other names."""
+    if state.after is None or state.after.report is None:
+        return False
+    if finding.fingerprint in cures:
+        return finding.fingerprint not in Standing.of(state.after.report).findings
+    return set(cures) <= {cure for one in state.kept for cure in one.cures}
+
+
 def _summary(state: _State) -> Summary | None:
     return None if state.after is None or state.after.report is None else state.after.report.summary
 
 
 def _changed(one: Tried, sources: Sources) -> Changed:
     candidate, verdict = one.candidate, one.verdict
-    root = sources.root
-    places = tuple(f"{Path(edit.file).relative_to(root)}:{span.begin}" for edit, span in zip(candidate.edits, candidate.spans, strict=True))
+    names = {file: f"{module.replace('.', '/')}.py" for file, module in sources.modules.items()}
+    shown = [names.get(edit.file) or Path(edit.file).relative_to(sources.root) for edit in candidate.edits]
+    places = tuple(f"{name}:{span.begin}" for name, span in zip(shown, candidate.spans, strict=True))
     return Changed(
         id=candidate.id,
         slug=candidate.slug,

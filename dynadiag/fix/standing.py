@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dynadiag.fix.patch_module import NAME
 from dynadiag.model.report import Finding, Report
 
 _COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks")
@@ -13,7 +14,10 @@ _COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks"
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """`findings` are the fingerprints of all, `warnings` the words for those of severity warning or worse, by fingerprint."""
+    """`findings` are the fingerprints of all and of the sites of breaks, `warnings` the words for what is of severity warning or worse.
+
+    What is left in the copies of the patch module is no warning here: it is left of an original, and only counted.
+    """
 
     findings: tuple[str, ...]
     warnings: Mapping[str, str]
@@ -25,8 +29,8 @@ class Standing:
         """That of a report."""
         summary = report.summary
         return cls(
-            findings=tuple(sorted({one.fingerprint for one in report.findings})),
-            warnings={one.fingerprint: _named(one) for one in report.findings if one.severity != "note"},
+            findings=tuple(sorted({*(one.fingerprint for one in report.findings), *(one.fingerprint for one in report.graph_breaks)})),
+            warnings={one.fingerprint: _named(one) for one in report.findings if one.severity != "note" and not _is_patched(one)},
             counts={name: getattr(summary, name) for name in _COUNTED},
             compiled=bool(summary.graphs and summary.frames_compiled),
         )
@@ -38,6 +42,10 @@ class Standing:
     def to_json(self) -> dict[str, Any]:
         """For `Standing(**...)`."""
         return asdict(self)
+
+
+def _is_patched(finding: Finding) -> bool:
+    return finding.where is not None and finding.where.file.endswith(f"{NAME}.py")
 
 
 def _named(finding: Finding) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from dynadiag.advice.legality import selections
-from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.branches import decided
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, Span, applied
 from dynadiag.fix.inside.running import CHOOSE, SELECT
 
-Mark = tuple[int, int, str]
-"""A line, a column in bytes, and what is put there."""
+Mark = tuple[int, int, str, str]
+"""A line, a column in bytes, what is put there, and the change that it is for."""
 
 
 def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, marked: bool = False) -> dict[str, str]:
@@ -60,7 +61,8 @@ def _condition(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
     first = min(inside, key=lambda node: (node.lineno, node.col_offset), default=None)
     if first is None:
         raise EditError("the branch is not where it was recorded")
-    yield from _around(first.test, CHOOSE, one)
+    _, decides = decided(first.test)
+    yield from _around(decides, CHOOSE, one)
 
 
 def _selected(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
@@ -77,14 +79,14 @@ def _selected(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
 
 
 def _around(node: ast.expr, name: str, one: Candidate) -> Iterator[Mark]:
-    yield node.lineno, node.col_offset, f"{name}({one.id!r}, "
-    yield node.end_lineno or node.lineno, node.end_col_offset or 0, ")"
+    yield node.lineno, node.col_offset, f"{name}({one.id!r}, ", one.id
+    yield node.end_lineno or node.lineno, node.end_col_offset or 0, ")", one.id
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> str:
     rows = [row.encode() for row in text.splitlines(keepends=True)]
     # Behind before in front of, at one column: the end of one expression and the beginning of another.
-    for line, column, put in sorted(set(marks), key=lambda mark: (mark[0], mark[1], mark[2] == ")"), reverse=True):
+    for line, column, put, _ in sorted(set(marks), key=lambda mark: (mark[0], mark[1], mark[2] == ")"), reverse=True):
         row = rows[line - 1]
         rows[line - 1] = row[:column] + put.encode() + row[column:]
     return b"".join(rows).decode()

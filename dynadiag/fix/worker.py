@@ -56,7 +56,7 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     reference, other = load(message["reference"]), load(message["other"])
     again = load(message["again"]) if message.get("again") else []
     noisy = [load(one) for one in message["noisy"]]
-    return {"difference": first_difference(reference, other, again, noisy), "calls": compared(reference)}
+    return {"difference": first_difference(reference, other, again, noisy, frozenset(message["free"])), "calls": compared(reference)}
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any]:

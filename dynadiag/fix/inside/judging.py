@@ -38,12 +38,16 @@ def has_gradients(calls: Sequence[Call]) -> bool:
 
 
 def first_difference(
-    reference: Sequence[Call], other: Sequence[Call], again: Sequence[Call] = (), noisy: Sequence[Sequence[Call]] = ()
+    reference: Sequence[Call],
+    other: Sequence[Call],
+    again: Sequence[Call] = (),
+    noisy: Sequence[Sequence[Call]] = (),
+    free: frozenset[str] = frozenset(),
 ) -> str | None:
     """The first thing that is not the same, in words; None where all is.
 
     `again` is a second run of the reference, `noisy` are some whose sums were off by rounding: an optimizer may make that
-    large.
+    large. Attributes in `free` may be bound to other tensors; where both have one its values have to be the same.
     """
     if len(reference) != len(other):
         made = [sum(bool(one["number"]) for one in calls) for calls in (reference, other)]
@@ -56,24 +60,32 @@ def first_difference(
             for run in (again, *noisy)
         ]
         for when in _WHEN:
-            found = _of_call(one.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside])
+            found = _of_call(one.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
             if found is not None:
                 place = f"{_WHEN[when]} call {one['number']} of {one['callee']}" if one["number"] else "at the end"
                 return f"{place}: {found}"
     return None
 
 
-def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]]) -> str | None:
+def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]], free: frozenset[str]) -> str | None:
     before, after, *more = ({(where, name): value for where, name, value in entries} for entries in (reference, other, *beside))
     for here, there, what in ((before, after, "is gone"), (after, before, "was not there")):
-        changed = next((key for key in here if key not in there), None)
+        changed = next((key for key in here if key not in there and not _is_free(key[1], free)), None)
         if changed is not None:
             return f"{' '.join(changed)} {what}"
     for (where, name), value in before.items():
+        if where == "rebound" and free:
+            value, after[where, name] = ([one for one in names if not _is_free(one, free)] for names in (value, after[where, name]))
+        if (where, name) not in after:
+            continue
         found = _of_value(where, name, value, after[where, name], [run.get((where, name)) for run in more])
         if found is not None:
             return f"{where} {name}: {found}"
     return None
+
+
+def _is_free(name: str, free: frozenset[str]) -> bool:
+    return name.rpartition(".")[2] in free
 
 
 def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) -> str | None:

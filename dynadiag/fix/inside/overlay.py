@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
+import importlib.util
 import linecache
 import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -27,3 +31,16 @@ def install(texts: Mapping[str, str]) -> None:
         return compile(text, path, "exec", dont_inherit=True)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    sys.meta_path.insert(0, _NewFiles({path for path in map(Path, texts) if not path.exists()}))
+
+
+class _NewFiles(importlib.abc.MetaPathFinder):
+    """Finds modules that are only in the texts, beside the script or in the folder of now."""
+
+    def __init__(self, paths: set[Path]) -> None:
+        self._files = {path.stem: str(path) for path in paths}
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        file = self._files.get(fullname) if path is None else None
+        loader = importlib.machinery.SourceFileLoader(fullname, file) if file is not None else None
+        return None if loader is None else importlib.util.spec_from_file_location(fullname, file, loader=loader)

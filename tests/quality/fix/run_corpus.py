@@ -18,11 +18,13 @@ import torch
 from dynadiag.advice import legality
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
-from dynadiag.fix.candidates import UNSAFE, Candidate, Sources, has_branch
+from dynadiag.fix.candidates import UNSAFE, has_branch
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, Span, applied
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
+from dynadiag.fix.sources import Sources
 from dynadiag.reduce.core.isolation import run_forked
 
 SEEDS = (0, 1, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, Span
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from dynadiag.fix.candidates import Candidate
+from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, Span
 from dynadiag.fix.texts import changed, with_conditions
 
@@ -31,6 +31,12 @@ def candidate(number: int, old: str, new: str, span: Span, *, branch: bool = Fal
 BRANCH = candidate(1, "if y.sum() > 0:\n    y = y + 1", WHERE, Span(5, 7), branch=True)
 READ = candidate(2, "s = y.mean().item()", "s = y.mean().detach()", Span(7, 8))
 SET = candidate(3, "", OPTION, Span(2, 2))
+
+
+def test_two_changes_of_one_branch_both_mark_its_condition():
+    other = candidate(4, "if y.sum() > 0:\n    y = y + 1", "y = y * 1", Span(5, 7), branch=True)
+    text = with_conditions({"a.py": TEXT}, [BRANCH, other])["a.py"]
+    assert ast.unparse(ast.parse(text)).count("dynadiag_choose__('") == 2
 
 
 @pytest.mark.parametrize("order", [(BRANCH, READ, SET), (SET, READ, BRANCH)])

@@ -1,0 +1,331 @@
+"""A branch on the value of a tensor, written without one: `torch.where` where both sides may be computed, else `torch.cond`.
+
+The text is parsed, never run. What the function does not plainly show is refused: each side may only assign names (or return), from
+expressions that `legality` knows to have no effect, and a name that one side assigns has to be there already, or be assigned by the other.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.advice import legality
+from dynadiag.fix.buffers import Switched, switched
+from dynadiag.fix.edits import EditError
+
+_TESTS = frozenset(("any", "all", "equal", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "allclose"))
+_LONGEST = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewritten:
+    """The rows that take the place of a branch and of `rows` lines (from 1, the end not included), without indentation.
+
+    `gradients_why` is why they may not be tried where gradients flow; `gives_up` what else changes (None: nothing); `attributes` may be
+    bound to other tensors than before, whose values are the same.
+    """
+
+    slug: str
+    text: str
+    rows: range
+    new: tuple[str, ...]
+    gradients_why: str | None = None
+    gives_up: str | None = None
+    attributes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """One side: what it assigns, in order, and what it returns."""
+
+    steps: tuple[tuple[str, ast.expr], ...]
+    returns: ast.expr | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name, _ in self.steps))
+
+    @property
+    def values(self) -> list[ast.expr]:
+        return [value for _, value in self.steps] + ([self.returns] if self.returns is not None else [])
+
+
+def rewritten(tree: ast.Module, row: int) -> list[Rewritten]:
+    """The branch at a row (from 1) of a module, the best first. Raises EditError where it cannot be written without one."""
+    blocks = _blocks_to(tree, row)
+    branch = blocks[-1][0][blocks[-1][1]] if blocks else None
+    if not isinstance(branch, ast.If):
+        raise EditError("the line is no `if` of its own")
+    if branch.orelse and isinstance(branch.orelse[0], ast.If) and len(branch.orelse) == 1:
+        raise EditError("the branch has several conditions")
+    plain, rest = decided(branch.test)
+    condition = _operation(rest)
+    why = legality.why_not_computed(condition, gradients=False) if isinstance(rest, ast.BoolOp) else legality.why_not_pure(condition)
+    if why is not None:  # of `a and b`, `b` is computed where `a` does not hold
+        raise EditError(why)
+    if isinstance(branch.body[0], ast.Raise) and not branch.orelse and plain is None:
+        return [_checked(branch, condition)]
+    if plain is None and (found := switched(branch, condition)) is not None:
+        return [_of_buffer(branch, found)]
+    return list(_without_branch(tree, branch, blocks, plain, condition))
+
+
+def _without_branch(
+    tree: ast.Module, branch: ast.If, blocks: Sequence[tuple[list[ast.stmt], int]], plain: ast.expr | None, condition: ast.expr
+) -> Iterator[Rewritten]:
+    block, at = blocks[-1]
+    then, other, end = _sides(branch, block[at + 1 :])
+    _check_pure(then, other)
+    if plain is not None and then.returns is not None:
+        raise EditError("the branch returns, and a part of its condition is no tensor")
+    function = _function(tree, branch.lineno)
+    loads = (one for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    outcomes = _outcomes(then, other, _assigned_before(function, blocks), {one.id for one in loads if _is_later(one, branch, function)})
+
+    def made(slug: str, text: str, rows: Sequence[str], gradients_why: str | None = None) -> Rewritten:
+        new = rows if plain is None else [f"if {ast.unparse(plain)}:", *(f"    {one}" for one in rows)]
+        return Rewritten(slug=slug, text=text, rows=range(branch.lineno, end + 1), new=tuple(new), gradients_why=gradients_why)
+
+    whys = [_why_not_where(then, other, gradients=one) for one in (False, True)]
+    if whys[0] is None:
+        rows = _selected(condition, then, other, outcomes)
+        yield made("branch-select", "Compute both sides of the branch and select on the device", rows, whys[1])
+    if whys[1] is not None:
+        yield made("branch-cond", "Let the device take the branch (`torch.cond`)", list(_chosen(condition, then, other, outcomes)))
+
+
+def _of_buffer(branch: ast.If, found: Switched) -> Rewritten:
+    return Rewritten(
+        slug="buffer-select",
+        text="Select the value of the buffer on the device, instead of registering another one",
+        rows=range(branch.lineno, (branch.end_lineno or branch.lineno) + 1),
+        new=found.rows,
+        gives_up="what is made when it is needed is made at the first call, and the buffer is bound to another tensor",
+        attributes=found.attributes,
+    )
+
+
+def _checked(branch: ast.If, condition: ast.expr) -> Rewritten:
+    """`if tensor: raise` as a check in the graph."""
+    raised = branch.body[0]
+    call = raised.exc if isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call) else None
+    first = call.args[0] if call is not None and call.args else None
+    message = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else f"not {ast.unparse(condition)}"
+    return Rewritten(
+        slug="raise-check",
+        text="Check the condition in the graph",
+        rows=range(branch.lineno, (branch.end_lineno or branch.lineno) + 1),
+        new=(f"torch._assert_async(torch.logical_not({ast.unparse(condition)}), {message!r})",),
+        gives_up="another exception is raised, and later",
+    )
+
+
+def _blocks_to(tree: ast.Module, row: int) -> list[tuple[list[ast.stmt], int]]:
+    """The blocks from the module down to the `if` of this row, and where each goes on."""
+    found: list[tuple[list[ast.stmt], int]] = []
+    block: list[ast.stmt] = tree.body
+    while True:
+        at = next((at for at, one in enumerate(block) if _first_row(one) <= row <= (one.end_lineno or one.lineno)), None)
+        if at is None:
+            return found
+        found.append((block, at))
+        node = block[at]
+        if isinstance(node, ast.If) and node.lineno == row:
+            return found
+        inside = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
+        inside += [one.body for one in getattr(node, "handlers", ())]
+        deeper = next((one for one in inside if one and _first_row(one[0]) <= row <= (one[-1].end_lineno or 0)), None)
+        if deeper is None:
+            return found
+        block = deeper
+
+
+def _first_row(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+def _function(tree: ast.Module, row: int) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    inside = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [one for one in inside if one.lineno <= row <= (one.end_lineno or 0)]
+    if not around:
+        raise EditError("the branch is in no function")
+    function = max(around, key=lambda one: one.lineno)
+    if any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(function)):
+        raise EditError("the function writes names of another scope")
+    return function
+
+
+def decided(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """What of a condition Python decides (`x is not None and`), and the rest, which a tensor decides."""
+    parts = list(test.values) if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    if len(parts) != 2 or not _is_plain(parts[0]):
+        return None, test
+    return parts[0], parts[1]
+
+
+def _is_plain(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _is_plain(node.operand)
+    is_none = isinstance(node, ast.Compare) and all(isinstance(one, ast.Is | ast.IsNot | ast.In | ast.NotIn) for one in node.ops)
+    asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr", "callable")
+    return is_none or asks or ast.unparse(node) in ("self.training", "torch.is_grad_enabled()")
+
+
+def _operation(node: ast.expr) -> ast.expr:
+    """`a or b` of tests as `a | b`; raises EditError for what may be a number, whose truth is another question."""
+    if isinstance(node, ast.BoolOp):
+        operator: ast.operator = ast.BitOr() if isinstance(node.op, ast.Or) else ast.BitAnd()
+        first, *rest = map(_operation, node.values)
+        for one in rest:
+            first = ast.BinOp(first, operator, one)
+        return first
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.Call(ast.parse("torch.logical_not", mode="eval").body, [_operation(node.operand)], [])
+    tests = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TESTS
+    compares = isinstance(node, ast.Compare) and len(node.ops) == 1 and not isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
+    if tests or compares:
+        return node
+    raise EditError(f"`{ast.unparse(node)}` is not known to be true or false")
+
+
+def _sides(branch: ast.If, behind: Sequence[ast.stmt]) -> tuple[_Side, _Side, int]:
+    """Both sides, and the last row that they take."""
+    then = _side(branch.body)
+    if then.returns is None:
+        return then, _side(branch.orelse), branch.end_lineno or branch.lineno
+    if branch.orelse:
+        other, end = _side(branch.orelse), branch.end_lineno or branch.lineno
+    elif behind and isinstance(behind[0], ast.Return):
+        other, end = _side(behind[:1]), behind[0].end_lineno or behind[0].lineno
+    else:
+        raise EditError("one side returns, and the other does not at once")
+    return then, other, end
+
+
+def _side(block: Sequence[ast.stmt]) -> _Side:
+    steps: list[tuple[str, ast.expr]] = []
+    returns = None
+    if len(block) > _LONGEST:
+        raise EditError("a side of the branch is long")
+    for one in block:
+        if returns is not None:
+            raise EditError("a side goes on behind its return")
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
+            steps.append((one.targets[0].id, one.value))
+        elif isinstance(one, ast.Return) and one.value is not None:
+            returns = one.value
+        elif not isinstance(one, ast.Pass):
+            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` does more than assign a name")
+    return _Side(steps=tuple(steps), returns=returns)
+
+
+def _check_pure(then: _Side, other: _Side) -> None:
+    """Raise EditError unless both sides are known to have no effect."""
+    if (then.returns is None) != (other.returns is None):
+        raise EditError("one side returns, and the other does not")
+    if not then.names and then.returns is None and not other.names:
+        raise EditError("the branch has no value")
+    for one in (*then.values, *other.values):
+        why = legality.why_not_pure(one)
+        if why is not None:
+            raise EditError(why)
+
+
+def _why_not_where(then: _Side, other: _Side, *, gradients: bool) -> str | None:
+    whys = (legality.why_not_computed(one, gradients=gradients) for one in (*then.values, *other.values))
+    return next((why for why in whys if why is not None), None)
+
+
+def _assigned_before(function: ast.FunctionDef | ast.AsyncFunctionDef, blocks: Sequence[tuple[list[ast.stmt], int]]) -> set[str]:
+    """Names that surely have a value where the branch begins: arguments, and what the blocks around it assign before."""
+    arguments = function.args
+    names = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    for block, at in blocks:
+        for one in block[:at]:
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) and one.value else []
+            if function.lineno <= one.lineno <= (function.end_lineno or 0):
+                names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return names
+
+
+def _is_later(name: ast.Name, branch: ast.If, function: ast.AST) -> bool:
+    """Whether a name is read behind the branch; in a loop also before it."""
+    inside = branch.lineno <= name.lineno <= (branch.end_lineno or 0)
+    loops = [
+        one for one in ast.walk(function) if isinstance(one, ast.For | ast.While) and one.lineno < branch.lineno <= (one.end_lineno or 0)
+    ]
+    return not inside and (name.lineno > branch.lineno or bool(loops))
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+
+def _text(node: ast.expr, names: Mapping[str, str]) -> str:
+    return ast.unparse(_Renamed(names).visit(copy.deepcopy(node)))
+
+
+def _outcomes(then: _Side, other: _Side, there: set[str], later: set[str]) -> list[str]:
+    """The names that are read later; raises EditError where one has no value on one side."""
+    found = [name for name in dict.fromkeys((*then.names, *other.names)) if name in later]
+    for name in found:
+        if name not in there and not (name in then.names and name in other.names):
+            raise EditError(f"`{name}` has no value where the branch is not taken")
+    if not found and then.returns is None:
+        raise EditError("nothing that the branch assigns is read behind it")
+    return found
+
+
+def _selected(condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence[str]) -> list[str]:
+    if len(then.steps) <= 1 and len(other.steps) <= 1 and len(outcomes) <= 1:
+        name = outcomes[0] if outcomes else None
+        values = [_one_value(side, name) for side in (then, other)]
+        where = f"torch.where({ast.unparse(condition)}, {values[0]}, {values[1]})"
+        if then.returns is not None and not then.steps and not other.steps:
+            return [f"return {where}"]
+        if then.returns is None:
+            return [f"{name} = {where}"]
+    rows = [f"taken = {ast.unparse(condition)}"]
+    last: list[dict[str, str]] = []
+    for side, ending in ((then, "_if_true"), (other, "_if_false")):
+        names: dict[str, str] = {}
+        for name, value in side.steps:
+            text = _text(value, names)
+            names[name] = f"{name}{ending}"
+            rows.append(f"{names[name]} = {text}")
+        last.append(names)
+    rows += [f"{name} = torch.where(taken, {last[0].get(name, name)}, {last[1].get(name, name)})" for name in outcomes]
+    if then.returns is not None and other.returns is not None:
+        rows.append(f"return torch.where(taken, {_text(then.returns, last[0])}, {_text(other.returns, last[1])})")
+    return rows
+
+
+def _one_value(side: _Side, name: str | None) -> str:
+    value = side.returns if side.returns is not None else dict(side.steps).get(name or "")
+    return name or "" if value is None else ast.unparse(value)
+
+
+def _chosen(condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence[str]) -> Iterator[str]:
+    """A side that returns what it was given gives a copy: `torch.cond` refuses a result that shares memory with its inputs."""
+    yield f"taken = {ast.unparse(condition)}"
+    for side, name in ((then, "if_true"), (other, "if_false")):
+        yield f"def {name}():"
+        names: dict[str, str] = {}
+        for target, value in side.steps:
+            text = _text(value, names)
+            names[target] = f"{target}_new"
+            yield f"    {names[target]} = {text}"
+        if side.returns is not None:
+            text = _text(side.returns, names)
+            yield f"    return {f'{text}.clone()' if isinstance(side.returns, ast.Name) and side.returns.id not in names else text}"
+        else:
+            yield f"    return ({', '.join(names.get(one, f'{one}.clone()') for one in outcomes)},)"
+    call = "torch.cond(taken, if_true, if_false)"
+    yield f"return {call}" if then.returns is not None else f"({', '.join(outcomes)},) = {call}"

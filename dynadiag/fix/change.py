@@ -1,0 +1,40 @@
+"""One change to try, and a finding for which there is none. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynadiag.fix.edits import Edit, Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One change to try: its edits, the findings (fingerprints) that it is to cure, and what it gives up (None: nothing).
+
+    `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
+    the place of a branch; `attributes` may be bound to other tensors than before.
+    """
+
+    id: str
+    slug: str
+    text: str
+    edits: tuple[Edit, ...]
+    spans: tuple[Span, ...]
+    cures: tuple[str, ...]
+    gives_up: str | None = None
+    gradients_why: str | None = None
+    branch: bool = False
+    attributes: tuple[str, ...] = ()
+
+    @property
+    def is_option(self) -> bool:
+        """Whether only options of torch are set: no line of the program changes."""
+        return all(not edit.old for edit in self.edits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A finding, and why nothing was tried for it."""
+
+    fingerprint: str
+    why: str

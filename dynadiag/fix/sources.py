@@ -1,0 +1,68 @@
+"""The texts of the files that may be changed: those of the script's project, and of installed libraries for the patch module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dynadiag.facts.user_frames import is_own_file
+from dynadiag.files import read_small
+from dynadiag.fix.edits import EditError
+from dynadiag.model.report import Report
+
+_LONGEST_FILE = 4 << 20
+
+
+class Sources:
+    """The texts of files as they are now, read once, by real path; `modules` are the dotted names of those that are installed."""
+
+    def __init__(self, report: Report, script: Path) -> None:
+        self.script = str(script.resolve())
+        self.root = project_root(script)
+        self.texts: dict[str, str] = {}
+        self.modules: dict[str, str] = {}
+        self._report = report
+
+    def text(self, file: str) -> tuple[str, str]:
+        """The real path of a file and its text. Raises EditError for one that is not the user's to change."""
+        path = str(Path(file).resolve())
+        if path not in self.texts:
+            if not is_own_file(file, self._report.run) or not Path(path).is_relative_to(self.root):
+                raise EditError(f"{file} is not a file of the script's project")
+            if file in self._report.changed_sources:
+                raise EditError(f"{file} was changed since it ran")
+            self.texts[path] = _text(path)
+        return path, self.texts[path]
+
+    def library_text(self, file: str) -> tuple[str, str]:
+        """The same of a file of an installed package. Raises EditError for one that no import finds."""
+        path = str(Path(file).resolve())
+        if path not in self.texts:
+            run = self._report.run
+            around = [str(one) for one in Path(path).parents if one.name in ("site-packages", "dist-packages")]
+            roots = (*run.site_prefixes, *run.libraries, *around)
+            inside = [Path(path).relative_to(one) for one in roots if Path(path).is_relative_to(one)]
+            parts = min((one.with_suffix("").parts for one in inside), key=len, default=())
+            if not parts or not path.endswith(".py") or not all(one.isidentifier() for one in parts):
+                raise EditError(f"{file} is not a module of an installed package")
+            self.texts[path] = _text(path)
+            self.modules[path] = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        return path, self.texts[path]
+
+
+def _text(path: str) -> str:
+    try:
+        data = read_small(Path(path), _LONGEST_FILE + 1)
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise EditError(f"{path} cannot be read as UTF-8: {error}") from None
+    if len(data) > _LONGEST_FILE or "\r" in text.replace("\r\n", "\n"):
+        raise EditError(f"{path} is too long or has unusual line ends")
+    return text
+
+
+def project_root(script: Path) -> Path:
+    """The folder with `.git` around a script, else that with `pyproject.toml`, else its own."""
+    start = script.resolve().parent
+    above = (start, *start.parents)
+    with_project = next((one for one in above if (one / "pyproject.toml").is_file()), start)
+    return next((one for one in above if (one / ".git").exists()), with_project)

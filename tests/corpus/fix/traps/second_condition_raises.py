@@ -1,0 +1,24 @@
+# the natural rewrite, which is wrong:
+# - if n.min() < 1 or (12 // n).sum() > 30:
+# -     y = y - 1
+# + y = torch.where((n.min() < 1) | ((12 // n).sum() > 30), y - 1, y)
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x, n):
+    y = x * 2
+    if n.min() < 1 or (12 // n).sum() > 30:
+        y = y - 1
+    return y.sin()
+
+
+def data(number):
+    return (torch.randn(6), torch.randint(1 if number < 3 else 0, 4, (6,)))
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

@@ -1,0 +1,113 @@
+"""Branches on tensors written without one; what that would change is refused."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from dynadiag.fix.branches import Rewritten, rewritten
+from dynadiag.fix.edits import EditError
+
+
+def of(body: str, which: int = 0) -> Rewritten:
+    text = "def f(self, x, y):\n" + textwrap.indent(textwrap.dedent(body), "    ")
+    row = next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith("if "))
+    return rewritten(ast.parse(text), row)[which]
+
+
+def rows(body: str) -> list[str]:
+    return list(of(body).new)
+
+
+def test_a_selection_takes_the_place_of_a_branch():
+    assert rows("if x.sum() > 0:\n    x = x + 1\nreturn x") == ["x = torch.where(x.sum() > 0, x + 1, x)"]
+    assert rows("if x.sum() > 0:\n    z = x + 1\nelse:\n    z = y\nreturn z") == ["z = torch.where(x.sum() > 0, x + 1, y)"]
+    assert rows("if x.any() or y.all():\n    return x\nreturn y * 2") == ["return torch.where(x.any() | y.all(), x, y * 2)"]
+    assert rows("if not x.any():\n    return x\nelse:\n    return y") == ["return torch.where(torch.logical_not(x.any()), x, y)"]
+
+
+def test_what_python_decides_stays_a_branch():
+    found = rows("if y is not None and x.any():\n    x = x + y\nreturn x")
+    assert found == ["if y is not None:", "    x = torch.where(x.any(), x + y, x)"]
+
+
+def test_several_statements_are_computed_on_both_sides_under_names_of_their_own():
+    text = "if torch.isinf(x).any():\n    high = torch.finfo(x.dtype).max - 1000\n    x = torch.clamp(x, min=-high, max=high)\nreturn x"
+    assert rows(text) == [
+        "taken = torch.isinf(x).any()",
+        "high_if_true = torch.finfo(x.dtype).max - 1000",
+        "x_if_true = torch.clamp(x, min=-high_if_true, max=high_if_true)",
+        "x = torch.where(taken, x_if_true, x)",
+    ]
+
+
+def test_where_a_gradient_may_be_nan_the_device_takes_the_branch_instead():
+    text = "if x.sum() > 0:\n    x = x / y\nreturn x"
+    assert of(text).slug == "branch-select" and of(text).gradients_why is not None
+    assert of(text, 1).slug == "branch-cond" and of(text, 1).gradients_why is None
+
+
+def test_what_may_not_be_computed_on_the_other_side_is_left_to_the_device():
+    found = of("if x.sum() > 0:\n    x = x // y.sum()\nreturn x")
+    assert found.slug == "branch-cond"
+    assert found.new == (
+        "taken = x.sum() > 0",
+        "def if_true():",
+        "    x_new = x // y.sum()",
+        "    return (x_new,)",
+        "def if_false():",
+        "    return (x.clone(),)",
+        "(x,) = torch.cond(taken, if_true, if_false)",
+    )
+
+
+def test_a_check_gives_up_its_exception():
+    found = of("if (x * y).sum() != 3:\n    raise ValueError('three')\nreturn x")
+    assert found.new == ("torch._assert_async(torch.logical_not((x * y).sum() != 3), 'three')",)
+    assert found.gives_up == "another exception is raised, and later"
+
+
+def test_a_buffer_that_is_registered_on_both_sides_is_selected():
+    found = of(
+        "if x.max() > y:\n    if not hasattr(self, 'long'):\n        self.long, _ = self.make(3)\n"
+        "    self.register_buffer('b', self.long, persistent=False)\nelse:\n    self.short = self.short.to(x.device)\n"
+        "    self.register_buffer('b', self.short, persistent=False)\nreturn self.b"
+    )
+    assert found.new == (
+        "if not hasattr(self, 'long'):",
+        "    self.long, _ = self.make(3)",
+        "self.short = self.short.to(x.device)",
+        "taken = x.max() > y",
+        "self.b = torch.where(taken, self.long, self.short)",
+    )
+    assert found.attributes == ("b", "long", "short") and found.gives_up is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("if x.sum() > 0:\n    x += 1\nreturn x", "does more than assign a name"),
+        ("if x.sum() > 0:\n    self.x = y\nreturn x", "does more than assign a name"),
+        ("if x.sum() > 0:\n    print(x)\nreturn x", "does more than assign a name"),
+        ("if x.sum() > 0:\n    z = x\nreturn z", "has no value where the branch is not taken"),
+        ("if x.sum() > 0:\n    x = self.layer(x)\nreturn x", "may do more than compute"),
+        ("if x.sum() > 0:\n    x = torch.rand(3)\nreturn x", "may do more than compute"),
+        ("if x.sum() > 0:\n    x = x.add_(1)\nreturn x", "may do more than compute"),
+        ("if x.min() > 0 and (6 // x).sum() > 3:\n    x = x + 1\nreturn x", "divisor is zero"),
+        ("if x.any() and y[x].min() > 3:\n    x = x + 1\nreturn x", "out of range"),
+        ("if x.sum():\n    x = x + 1\nreturn x", "not known to be true or false"),
+        ("if x.sum() > 0:\n    return x\ny = y + 1\nreturn y", "the other does not"),
+        ("if x.sum() > 0:\n    x = y\nelif y.sum() > 0:\n    x = x + 1\nreturn x", "several conditions"),
+        ("if x.sum() > 0:\n    z = 1\nreturn x", "read behind it"),
+        (
+            "if x.sum() > 0:\n    print(x)\n    self.register_buffer('b', self.c)\nelse:\n    self.register_buffer('b', self.d)\nreturn x",
+            "does more than prepare the buffer",
+        ),
+        ("while True:\n    if x.sum() > 0:\n        break\nreturn x", "does more than assign a name"),
+    ],
+)
+def test_what_would_change_the_program_is_refused(body, why):
+    with pytest.raises(EditError, match=why):
+        of(body)

@@ -1,0 +1,82 @@
+"""Causes in an installed package: the patch has a module that replaces its functions, and the package stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = '''import functools
+import logging
+
+import torch
+
+
+@functools.lru_cache(None)
+def warning_once(self, *words):
+    self.warning(*words)
+
+
+logging.Logger.warning_once = warning_once
+logger = logging.getLogger(__name__)
+
+
+class Block(torch.nn.Module):
+    def forward(self, x):
+        """Says what is old."""
+        logger.warning_once(
+            "this is "
+            "old"
+        )
+        if torch.isinf(x).any() or torch.isnan(x).any():
+            high = torch.finfo(x.dtype).max - 1000
+            x = torch.clamp(x, min=-high, max=high)
+        return x * 2
+'''
+SCRIPT = """import library
+import torch
+
+torch.manual_seed(0)
+model = torch.compile(torch.nn.Sequential(library.Block(), torch.nn.Linear(3, 3)), backend="aot_eager")
+for number in range(4):
+    x = torch.randn(2, 3)
+    if number == 2:
+        x[0, 0] = float("inf")
+    print(number, f"{model(x)[1].sum().item():.4f}")
+"""
+
+
+@pytest.mark.slow
+def test_functions_of_a_package_are_replaced_and_the_package_is_not_edited(tmp_path):
+    package = tmp_path / "env" / "site-packages" / "library.py"
+    package.parent.mkdir(parents=True)
+    package.write_text(LIBRARY)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text(SCRIPT)
+    subprocess.run(["git", "init", "-q", "."], cwd=project, check=True)
+    path = os.pathsep.join(map(str, (package.parent, ROOT, ROOT / "cli")))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run([sys.executable, *words], cwd=project, capture_output=True, text=True, env=environment, timeout=600)
+
+    done = run("-m", "dynadiag", "fix", "--out", "run", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((project / "run" / "fix.json").read_text())
+    assert {one["slug"] for one in told["changes"] if one["proven"]} == {"log-while-tracing", "branch-select"}
+    assert told["after"]["graph_break_events"] == 0 < told["before"]["graph_break_events"]
+    before = run("train.py")
+    subprocess.run(["git", "apply", "run/fixes.patch"], cwd=project, check=True)
+    assert (project / "train.py").read_text().startswith("import dynadiag_patches")
+    after = run("train.py")
+    assert (after.stdout, after.stderr) == (before.stdout, before.stderr)
+    assert after.stderr.count("this is old") == 1
+    assert package.read_text() == LIBRARY
+    package.write_text(LIBRARY.replace("x * 2", "x * 3"))
+    assert "library.Block.forward is not the one that dynadiag_patches was made for" in run("train.py").stderr
