@@ -67,7 +67,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "recompile_limit": "what changes from call to call is reported with this frame's recompiles, if it was recorded",
     "suppressed_error": "the error comes from the compiler, and `torch._dynamo.config.suppress_errors` kept it from being raised",
     "disabled": "`torch.compiler.disable` was put there, so it is intended",
-    "no_graph": "Dynamo found no tensor operation to capture in this function",
+    "no_graph": "whether this function has work for a graph is not recorded",
     "aot_rejected": "the back end raised the error",
     "stance": "the stance is set for a part of the program, so it is intended",
 }

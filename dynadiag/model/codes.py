@@ -118,8 +118,8 @@ AOT_REJECTED = _row(
 )
 NO_GRAPH = _row(
     "DF06",
-    "Nothing to compile in a function",
-    "the compiled function contains no tensor operation; helpers and resume functions without one are not reported",
+    "Dynamo captured nothing of a function",
+    "Dynamo traced no tensor operation in a compiled function, or none of its values is a tensor; helpers are not reported",
     "note",
 )
 DISABLED = _row(

@@ -81,7 +81,10 @@ def nothing_in(name: str) -> str:
 def empty_reason(problem: Problem) -> str:
     """Why the frame was left, in one sentence; torch's own words where they say something else than that there was nothing in it."""
     name, _, said = problem.text.partition(": ")
-    if "No ops traced" in said or "no tensor-related objects" in said:
+    if "no tensor-related objects" in said:
+        # `has_tensor_in_frame` in `_dynamo/convert_frame.py`, 2.11 to 2.15: it looks at values and names, not at what the code does.
+        return f"Dynamo did not trace `{name}`, which runs as plain Python: it saw no tensor or module in its values, and no name of torch"
+    if "No ops traced" in said:
         return nothing_in(name)
     first = next((line.strip() for line in said.removeprefix(_TRACED).splitlines() if line.strip()), "torch recorded no reason")
     return f"`{name}` was left in eager mode: {first}"

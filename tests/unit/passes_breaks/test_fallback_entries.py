@@ -311,7 +311,7 @@ IN_PLACE = replace(CALL, target="Sequential._call_impl")
                 compile_calls=(CALL,),
                 problems=(Problem(kind="no_graph", process=0, text="main: no tensor-related objects found in frame"),),
             ),
-            "nothing could be captured: Dynamo found no tensor operation to compile in `main`",
+            "nothing could be captured: Dynamo did not trace `main`, which runs as plain Python: it saw no tensor",
         ),
         (
             _empty(compile_calls=(CALL,), problems=(Problem(kind="stance", process=0, text="stance force_eager"),)),
