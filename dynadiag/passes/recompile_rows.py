@@ -18,6 +18,7 @@ _UNEXPECTED = (
 )
 
 
+_STACK = re.compile(r"___stack\d+")
 _READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})
 _CODES = {
     "size": codes.SIZE,
@@ -65,6 +66,7 @@ def row_text(row: Row) -> str:
     another = "another type" if row.kind == "type" else "another value"
     values = [another, *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
+    shown = [_STACK.sub("value", one) for one in shown]
     joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
     if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
         joined += f" -> {another}"

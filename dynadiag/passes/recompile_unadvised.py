@@ -14,7 +14,7 @@ _GROWS = "Each further value is one more version, until the limit is reached and
 ENOUGH = "Nothing has to change while there are fewer versions than the limit."
 _NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 _DYNAMIC, _BOTH_STATES = (
-    "what changed is dynamic now, and one version takes all its values",
+    "what changed is dynamic now, and a further version comes only where the code decides something by it",
     "what changed has two states, and each has its version",
 )
 

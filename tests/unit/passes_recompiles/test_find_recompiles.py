@@ -59,10 +59,11 @@ CHANGES = {
         "The dispatch keys of `x`: AutogradCPU -> none of these."
     ),
     "k <= 2  # if k > 2:  # t.py:7 in step": "A condition on `k`: k <= 2, read at t.py:7 (`if k > 2:`).",
+    "2 * ___stack0 >= 2  # if k > 2:  # t.py:7 in step": "A condition on a value computed before the graph break: 2 * value >= 2",
 }
 
 
-@pytest.mark.parametrize(("guard", "said"), CHANGES.items(), ids=["zero_one", "dispatch_keys", "condition"])
+@pytest.mark.parametrize(("guard", "said"), CHANGES.items(), ids=["zero_one", "dispatch_keys", "condition", "stack"])
 def test_what_has_no_two_values_is_a_sentence_too(builders, guard, said):
     assert only(find_recompiles(builders.recompiled([f"0/0: {guard}"])).findings).why.startswith(said)
 
