@@ -226,6 +226,8 @@ def _problems(run: Run) -> Iterable[_Entry]:
     named = named_frames(run)
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
     empty = {(frame.file, frame.line) for frame in empty_frames(run)}
+    # Dynamo met tensors in these when it came to them through a caller (`inner` around a decorated function): a break tells of them.
+    traced = {(one.file, _bare(one.function)) for event in run.breaks for one in event.stack}
     for problem in run.problems:
         kind = _problem_kind(problem, run)
         place = problem_place(problem, run)
@@ -234,10 +236,18 @@ def _problems(run: Run) -> Iterable[_Entry]:
         at = problem.stack[-1] if problem.stack else problem.location
         if kind in ("recompile_limit", "suppressed_error", "aot_rejected") and _told(problem, at, told, run):
             continue
-        if kind == "no_graph" and at is not None and (at.file, at.line) in empty:
+        if (
+            kind == "no_graph"
+            and at is not None
+            and ((at.file, at.line) in empty or (at.file, (at.function or "").rpartition(".")[2]) in traced)
+        ):
             continue
         reason = _said(problem, kind)
         yield _Entry(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
+
+
+def _bare(function: str | None) -> str:
+    return (function or "").rpartition(".")[2]
 
 
 def _problem_kind(problem: Problem, run: Run) -> str | None:

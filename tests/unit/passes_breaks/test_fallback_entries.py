@@ -348,3 +348,12 @@ def test_all_frames_skipped_is_said_once_and_loudly(maker, at):
     assert frame in result.findings[0].evidence
     assert [finding.code for finding in result.findings] == ["DF01"]
     assert "skipped every one" in result.findings[0].why
+
+
+def test_a_function_that_dynamo_traced_through_its_caller_is_not_said_to_be_empty(maker):
+    """`@torch.no_grad()` below `@torch.compile`: the loop broke in the wrapper's frame, and the function alone was called empty."""
+    wrapper = maker.frame("inner", line=1, outcome="broke")
+    maker.breaks_at(wrapper, Location("/home/me/proj/train.py", 16, "step"))
+    call = CompileCall(process=0, location=None, target="step", backend=None)
+    result = find_fallbacks(maker.run(problems=(_empty_frame("step"),), compile_calls=(call,)))
+    assert [entry.kind for entry in result.fallbacks if entry.kind == "no_graph"] == []
