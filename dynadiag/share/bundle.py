@@ -27,13 +27,14 @@ from dynadiag.share.form import Removed
 from dynadiag.share.involved import involved
 from dynadiag.share.redaction import Redactor
 from dynadiag.share.svg import redacted_svg
-from dynadiag.share.trace_logs import LogWriter, write_marker
+from dynadiag.share.trace_logs import LogWriter, log_name, write_marker
 from dynadiag.trace.sources import Sources, find_sources, shown
 
 FORM, BUNDLE = "issue.md", "bundle.zip"
 RESULTS = ("minify.json", "bench.json")
 _PROGRAMS = ("repro_min.py", "almost.py")
 _LARGEST_MEMBER = 32 << 20
+_LARGEST_LOG = 512 << 20  # packed, logs take a tenth or more of that, so this one has no room in any case
 LARGEST_BUNDLE_BYTES = 25 << 20
 """What GitHub takes as an attachment (docs.github.com, "Attaching files")."""
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the same bundle for the same facts
@@ -54,19 +55,17 @@ def make_bundle(source: Path, out: Path, *, redact: bool = True) -> Bundle:
     """Write `issue.md` and `bundle.zip` into the folder `out`. Raises UnreadableInputError for what is no run and no result, OSError."""
     redactor = _redactor(source) if redact else None
     result = next((source / name for name in RESULTS if (source / name).is_file()), None)
-    if result is not None:
-        made = _of_result(source, result.name, redactor)
-    else:
-        with scratch("bug") as folder:
-            made = _of_run(source, folder, redactor)
-    text, members, place, removed = made
-    data, left_out = _zipped({FORM: text, **members})
+    with scratch("bug") as folder:
+        made = _of_result(source, result.name, redactor) if result is not None else _of_run(source, folder, redactor)
+        text, members, place, removed = made
+        data, left_out = _zipped({FORM: text, **members})
     write_inside(out, FORM, text)
     write_inside(out, BUNDLE, data)
     return Bundle(form=out / FORM, zip=out / BUNDLE, repository=place, removed=removed, left_out=left_out)
 
 
-_Made = tuple[str, Mapping[str, str | bytes], repository.Repository, Removed]
+_Member = str | bytes | Path
+_Made = tuple[str, Mapping[str, _Member], repository.Repository, Removed]
 
 
 def _redactor(source: Path) -> Redactor:
@@ -87,7 +86,9 @@ def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     told = reports.build_with_replay(trace.load(source), source)
     place = repository.of_report(told)
     if redactor is None:
-        return _members_of_run(told, sources, folder, [log.name for log in sources.logs], Removed(redacted=False), place)
+        return _members_of_run(
+            told, sources, folder, [log_name(number, log) for number, log in enumerate(sources.logs)], Removed(redacted=False), place
+        )
     kept = involved(told)
     writer = LogWriter(redactor, kept)
     write_marker(sources, folder, redactor)
@@ -110,14 +111,14 @@ def _members_of_run(
     drawn, notes = pictures.write(report, drawing)
     report = replace(report, pictures=drawn, notes=(*report.notes, *notes))
     text = form.fitting(lambda source, error: form.of_run(report, place, removed, source=source, error=error))
-    members: dict[str, str | bytes] = {
+    members: dict[str, _Member] = {
         "report.json": json_report.dumps(report),
         "report.html": report_page.render(report, drawing),
         **{path: read_small(drawing / path, _LARGEST_MEMBER) for path in drawn.values()},
     }
     if report.run.spans:
         members["compile_phases.trace.json"] = chrome_trace.dumps(report)
-    members |= {f"trace/{number}-{name}": log.read_bytes() for number, (log, name) in enumerate(zip(sources.logs, names, strict=True))}
+    members |= {f"trace/{number}-{name}": log for number, (log, name) in enumerate(zip(sources.logs, names, strict=True))}
     return text, members | _list_of(removed), place, removed
 
 
@@ -218,11 +219,15 @@ def _text_file(path: Path) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _zipped(members: Mapping[str, str | bytes]) -> tuple[bytes, tuple[str, ...]]:
+def _zipped(members: Mapping[str, _Member]) -> tuple[bytes, tuple[str, ...]]:
     """The archive, and the members that have no room in it; logs come last."""
     stream, left_out = io.BytesIO(), []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
+            if isinstance(content, Path) and content.stat().st_size > _LARGEST_LOG:
+                left_out.append(name)
+                continue
+            content = content.read_bytes() if isinstance(content, Path) else content
             data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
             packed = io.BytesIO()
             with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as alone:

@@ -90,6 +90,8 @@ _COMMON = frozenset(
     ]
 )
 """Names that say nothing of a person, or that are words of other texts, too: they have a pseudonym in a path only."""
+_MOST_NAMES = 300
+"""So many are looked for as bare words; further ones are replaced where their surroundings or their form give them away."""
 
 
 @dataclass
@@ -118,7 +120,7 @@ class Identities:
     def bare(self) -> Iterator[tuple[str, str, str]]:
         """Kind, name and pseudonym of what is to be found as a word, the longest first."""
         pairs = [(kind, name, shown) for kind in ("user name", "host name") for name, shown in self.names.get(kind, {}).items()]
-        for kind, name, shown in sorted(pairs, key=lambda one: -len(one[1])):
+        for kind, name, shown in sorted(pairs[:_MOST_NAMES], key=lambda one: -len(one[1])):
             if len(name) >= 3 and name.lower() not in _COMMON and not name.isdigit():
                 yield kind, name, shown
 

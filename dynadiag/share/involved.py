@@ -16,10 +16,10 @@ LEFT_OUT = "# left out: not in a function that a finding is about"
 _COMMENT = re.compile(r"(?P<head># File: (?P<file>[^\n]{1,1000}?):(?P<line>\d{1,9}) in [^\n,]{0,400}, code: )(?P<code>[^\n]*)")
 _TRACEBACK = re.compile(
     r"(?P<head>^[ \t|+-]*File \"(?P<file>[^\"\n]{1,1000})\", line (?P<line>\d{1,9}), in [^\n]*\n)"
-    r"(?P<code>[ \t]+[^\n]*(?:\n[ \t]+[~^ ]*[~^][~^ ]*$)?)",
+    r"(?P<code>[ \t]+[^\n]*(?:\n[ \t]*[~^][~^ \t]*$)?)",
     re.MULTILINE,
 )
-_GUARD = re.compile(r"(?P<head># )(?P<code>[^#\n]{1,2000}?)(?P<tail>\s{2,40}# (?P<file>[^\s#][^\n#]{0,400}?):(?P<line>\d{1,9}) in )")
+_GUARD = re.compile(r"(?P<head># )(?P<code>[^#\n]{1,2000}?)(?P<tail>[ \t]{2,40}# (?P<file>[^\s#][^\n#]{0,400}?):(?P<line>\d{1,9}) in )")
 _FILES, _LINES, _CODES = ("file", "filename", "co_filename"), ("line", "lineno"), ("code", "loc", "text")
 
 

@@ -23,11 +23,13 @@ _SWITCH = re.compile(
     r"[),\]}]|[\w.-]{1,60}(?:\.[\w-]{1,60})*\(|(?:self|cls|args|cfg|config|os|env)\.|/|\d{1,7}$|(?:true|false|none|null|yes|no|auto)$",
     re.IGNORECASE,
 )
-_CUT = re.compile(r"[^\s\"'`]{8,4000}?(?=\.\.\.|…|\s|$)")
+_CUT = re.compile(r"(?:^|(?<=[\s\"'`]))[^\s\"'`]{8,}?(?=\.\.\.|…|\s|$)")
 _ARGUMENTS = frozenset({"argv", "command", "args"})
 _USERS = frozenset({"user", "username", "user_name", "login", "logname"})
 _HOSTS = frozenset({"host", "hostname", "nodename", "node_name", "server"})
 _SHORTEST_PREFIX = 8
+_MOST_SECRETS = 300
+"""So many are looked for where nothing says what they are: a stranger's log may name any number, and each costs time in every text."""
 
 
 @dataclass
@@ -97,12 +99,9 @@ class Redactor:
 
     def _remember(self, kind: str, value: str) -> None:
         """Secrets long or odd enough that the same letters are no accident elsewhere."""
-        for part in {value, value.rpartition(":")[2]}:
-            if (
-                MASK not in part
-                and (len(part) >= 8 or (len(part) >= 6 and any(map(str.isdigit, part))))
-                and not part.isalpha() | part.isdigit()
-            ):
+        for part in dict.fromkeys((value, value.rpartition(":")[2])):
+            odd = len(part) >= 8 or (len(part) >= 6 and any(map(str.isdigit, part)))
+            if odd and MASK not in part and not part.isalpha() and not part.isdigit() and len(self.secrets) < _MOST_SECRETS:
                 self.secrets.setdefault(part, kind)
 
     def _named_secret(self, note: Callable[[str, str], object]) -> Callable[[str, str], str | None]:

@@ -45,9 +45,7 @@ class LogWriter:
                 self._learn_payload(payload)
         names = []
         for number, log in enumerate(sources.logs):
-            rank = _RANK.search(log.name)
-            trace = log.name.startswith("dedicated_log_torch_trace")
-            name = f"dedicated_log_torch_trace_{f'rank_{rank[1]}_' if rank else ''}{number}.log" if trace else f"log_{number}.log"
+            name = log_name(number, log)
             with new_file(folder, name) as stream:
                 self._write_log(log, stream)
             names.append(name)
@@ -117,6 +115,14 @@ class LogWriter:
 
     def _count(self, what: str) -> None:
         self.left_out[what] = self.left_out.get(what, 0) + 1
+
+
+def log_name(number: int, log: Path) -> str:
+    """The name of a log in a bundle: what it is, its rank and a number, and nothing of its own name, which is any text."""
+    if not log.name.startswith("dedicated_log_torch_trace"):
+        return f"log_{number}.log"
+    rank = _RANK.search(log.name)
+    return f"dedicated_log_torch_trace_{f'rank_{rank[1]}_' if rank else ''}{number}.log"
 
 
 def write_marker(sources: Sources, folder: Path, redactor: Redactor) -> None:

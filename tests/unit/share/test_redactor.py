@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.masking import MASK
+from dynadiag.model.run import Run, RunInfo
+from dynadiag.share.involved import LEFT_OUT, Involved
 from dynadiag.share.redaction import Redactor
 from dynadiag.share.svg import redacted_svg
 
@@ -111,3 +113,11 @@ def test_any_json_keeps_its_shape(value):
     redactor.learn_value(value)
     shown = redactor.value(value, "x")
     assert type(shown) is type(value) and json.loads(json.dumps(shown)) == shown
+
+
+def test_a_comment_before_a_line_of_a_graph_is_no_guard():
+    """The pattern for guards once reached over a line break, and took the comment for the source of the line below."""
+    run = Run(info=RunInfo(cwd="/p"))
+    text = "    # a comment of the graph\n    # File: /p/x.py:4 in f, code: secret_line(x)"
+    assert Involved(run, {}).text(text) == f"    # a comment of the graph\n    # File: /p/x.py:4 in f, code: {LEFT_OUT}"
+    assert Involved(run, {"/p/x.py": [(4, 4)]}).text(text) == text
