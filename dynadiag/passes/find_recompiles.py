@@ -127,7 +127,8 @@ def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
 
     With several callables compiled, other arguments come from another one of them, as far as anybody can tell.
     """
-    if several and row.kind in ("length", "keys", "contains"):
+    parameter = row.source.startswith("fn.") and any("Guard failed on a parameter" in guard.text for guard in row.guards)
+    if several and (parameter or row.kind in ("length", "keys", "contains")):  # no module's own parameters change their sizes
         return replace(row, source="module", kind="module")
     if not is_module_entry(frame.file) or not re.match(r"fn\b", row.source):
         return row

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.model.graph import TracedInput
-from dynadiag.model.run import Run, RunInfo
+from dynadiag.model.run import CompileCall, Run, RunInfo
 from dynadiag.passes.find_recompiles import find_recompiles
 from dynadiag.passes.other_modules import parts_with_parameters
 
@@ -69,3 +69,15 @@ def test_an_attribute_that_holds_a_parameter_is_a_module(source, name):
     parameter = replace(held("f0", 4), source=source)
     found = parts_with_parameters(Run(info=RunInfo(), traced_inputs=(parameter,)))
     assert found == ({} if name is None else {"f0": {name}})
+
+
+def test_a_parameter_of_another_size_is_another_compiled_module(builders):
+    """Four layers compiled one by one: `module[0].weight.size(1)` was named, which no line of the program has."""
+    reason = (
+        "0/0: tensor 'fn.__self__._modules['0']._parameters['weight']' size mismatch at index 1. expected 2, actual 24. Guard failed on a "
+        "parameter, consider using torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism on parameters."
+    )
+    calls = tuple(CompileCall(process=0, location=None, target=f"Net{n}", backend="eager") for n in (1, 2))
+    for made, text in ((calls, "another compiled module"), (calls[:1], "`module[0].weight.size(1)`")):
+        (finding,) = find_recompiles(replace(builders.recompiled([reason], **ENTRY), compile_calls=made)).findings
+        assert text in finding.title
