@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -351,11 +351,8 @@ def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], known: Know
     kinds = dict.fromkeys(guard.kind for guard in guards)
     values, last_unknown = _values(uses, {step.id for step in steps}, known)
     only = next(iter(kinds)) if len(kinds) == 1 else {"object": "function"}.get(kind, kind)
-    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, known), last_unknown, _first_unknown(guards, values))
-
-
-def _first_unknown(guards: Sequence[FailedGuard], values: Sequence[str]) -> bool:
-    return bool(values) and guards[0].expected is None and guards[0].kind in ("size", "value")
+    first_unknown = bool(values) and guards[0].expected is None and guards[0].kind in ("size", "value")
+    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, known), last_unknown, first_unknown)
 
 
 def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known) -> tuple[tuple[str, ...], bool]:
@@ -363,7 +360,6 @@ def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known
         return _objects(uses, chosen)
     at: dict[tuple[int, ...], str] = {}  # by compilation: torch lists the versions in which a guard failed, not in the order of time
     calls: dict[tuple[int, ...], str] = {}
-    unknown = False
     for step, guard in uses:
         for other in step.guards:
             if _row_source(other) == _row_source(guard) and family(other) == family(guard):
@@ -374,11 +370,17 @@ def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known
         if family(guard) != "condition":
             calls[here] = step.id
             at |= {} if new is None else {here: new}
-    values: list[str] = []
+    return _in_order(at, {when for when, step in calls.items() if step in chosen}), unknown
+
+
+def _in_order(at: Mapping[tuple[int, ...], str], blamed: Collection[tuple[int, ...]]) -> tuple[str, ...]:
+    """The values by compilation: each once, and again where a compilation that is blamed on it has another one than the last."""
+    values, known = list[str](), set[str]()
     for when, value in sorted(at.items()):
-        if value not in values or (calls.get(when) in chosen and values[-1] != value):
+        if value not in known or (when in blamed and values[-1] != value):
             values.append(value)
-    return tuple(values), unknown
+            known.add(value)
+    return tuple(values)
 
 
 def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tuple[str, ...], bool]:

@@ -22,6 +22,7 @@ from benchmarks.hostile_logs import ATTACKS, artifact, problem, start
 from dynadiag import report, trace
 from dynadiag.model.report import Report
 from dynadiag.model.run import CompileKey, Run
+from dynadiag.passes.transitions import _in_order
 from dynadiag.render import json_report, markdown
 from dynadiag.render.html import report_page
 from dynadiag.render.terminal import print_report, print_summary
@@ -94,6 +95,22 @@ def test_no_function_is_called_more_often_than_the_log_is_longer(tmp_path: Path,
         name: (small[name], count) for name, count in large.items() if count > (small[name] + 20) * _LARGE * 2
     }  # twice: caches overflow
     assert not more, f"(calls, calls for a log {_LARGE} times as long): {more}"
+
+
+def test_many_values_of_one_guard_are_told_apart_without_comparing_each_with_all() -> None:
+    compared = 0
+
+    class Value(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+    assert len(_in_order({(0, number): Value(number) for number in range(1000)}, set())) == 1000
+    assert compared < 10_000
+    assert _in_order({(0, 1): "3", (0, 2): "4", (0, 3): "3", (0, 4): "3"}, {(0, 3), (0, 4)}) == ("3", "4", "3")
 
 
 def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:
