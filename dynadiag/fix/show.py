@@ -60,9 +60,10 @@ def headline(result: FixResult) -> str:
 
 def _about(change: Changed, result: FixResult) -> Iterator[str]:
     names = {one.fingerprint: one for one in result.findings}
-    for cure in change.cures:
-        if cure in names:
-            yield f"cures {names[cure].code} at {_place(names[cure])}"
+    found = [names[cure] for cure in change.cures if cure in names]
+    yield from (f"cures {one.code} at {_place(one)}" for one in found)
+    if not found:  # a site in a library, which has a name of its own
+        yield f"changes {change.places[0]}"
     yield from (f"- {row}" for row in change.before)
     yield from (f"+ {row}" for row in change.after)
     yield f"proven {plural(change.calls, 'call')} compared with the original in eager: {', '.join(change.runs)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -64,6 +65,12 @@ def test_the_text_shows_change_proof_and_counts():
     assert "+ y = torch.where(c, a, y)" in text and "proven 12 calls compared" in text
     assert "before 2 graph breaks (2 events)" in text and "after 1 graph break (1 event)" in text
     assert "9 runs of the script to prove it, 9 CPU seconds, 4.5 times the script's own" in text
+
+
+def test_a_change_of_a_library_is_shown_with_its_place():
+    one = result(kept=True)
+    change = replace(one.changes[0], cures=("a site",), places=("library/blocks.py:3", "library/blocks.py:1"))
+    assert "    changes library/blocks.py:3\n" in as_text(replace(one, changes=(change,)))
 
 
 def test_what_others_wrote_does_nothing_to_the_terminal_or_the_page():
