@@ -52,8 +52,8 @@ class _Side:
         return [value for _, value in self.steps] + ([self.returns] if self.returns is not None else [])
 
 
-def rewritten(tree: ast.Module, row: int) -> list[Rewritten]:
-    """The branch at a row (from 1) of a module, the best first. Raises EditError where it cannot be written without one."""
+def rewritten(tree: ast.Module, row: int) -> Rewritten:
+    """The branch at a row (from 1) of a module. Raises EditError where it cannot be written without one."""
     blocks = _blocks_to(tree, row)
     branch = blocks[-1][0][blocks[-1][1]] if blocks else None
     if not isinstance(branch, ast.If):
@@ -66,15 +66,15 @@ def rewritten(tree: ast.Module, row: int) -> list[Rewritten]:
     if why is not None:  # of `a and b`, `b` is computed where `a` does not hold
         raise EditError(why)
     if isinstance(branch.body[0], ast.Raise) and not branch.orelse and plain is None:
-        return [_checked(branch, condition)]
+        return _checked(branch, condition)
     if plain is None and (found := switched(branch, condition)) is not None:
-        return [_of_buffer(branch, found)]
-    return list(_without_branch(tree, branch, blocks, plain, condition))
+        return _of_buffer(branch, found)
+    return _without_branch(tree, branch, blocks, plain, condition)
 
 
 def _without_branch(
     tree: ast.Module, branch: ast.If, blocks: Sequence[tuple[list[ast.stmt], int]], plain: ast.expr | None, condition: ast.expr
-) -> Iterator[Rewritten]:
+) -> Rewritten:
     block, at = blocks[-1]
     then, other, end = _sides(branch, block[at + 1 :])
     _check_pure(then, other)
@@ -91,9 +91,10 @@ def _without_branch(
     whys = [_why_not_where(then, other, gradients=one) for one in (False, True)]
     if whys[0] is None:
         rows = _selected(condition, then, other, outcomes)
-        yield made("branch-select", "Compute both sides of the branch and select on the device", rows, whys[1])
-    if whys[1] is not None:
-        yield made("branch-cond", "Let the device take the branch (`torch.cond`)", list(_chosen(condition, then, other, outcomes)))
+        return made("branch-select", "Compute both sides of the branch and select on the device", rows, whys[1])
+    # Seen on 2.15: the result then has no gradient function.
+    eager = "`torch.cond` gives no gradient under the stance `force_eager`"
+    return made("branch-cond", "Let the device take the branch (`torch.cond`)", list(_chosen(condition, then, other, outcomes)), eager)
 
 
 def _of_buffer(branch: ast.If, found: Switched) -> Rewritten:

@@ -40,25 +40,25 @@ def library_place(site: GraphBreak, report: Report) -> Location | None:
     return inner
 
 
-def _branches(cure: str, file: str, text: str, row: int, *, unsafe: bool) -> Iterator[Candidate]:
+def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool) -> Candidate:
     """The branch at a row of a file, written without one. Raises EditError where that cannot be."""
-    for new in rewritten(ast.parse(text), row):
-        if new.gives_up is not None and not unsafe:
-            raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
-        edit = Edit(file=file, old=_dedented(text, new.rows), new=new.new, near=row)
-        applied(text, edit)
-        yield Candidate(
-            id="",
-            slug=new.slug,
-            text=new.text,
-            edits=(edit,),
-            spans=(Span(new.rows.start, new.rows.stop),),
-            cures=(cure,),
-            gradients_why=new.gradients_why,
-            gives_up=new.gives_up,
-            branch=new.gives_up is None or bool(new.attributes),
-            attributes=new.attributes,
-        )
+    new = rewritten(ast.parse(text), row)
+    if new.gives_up is not None and not unsafe:
+        raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
+    edit = Edit(file=file, old=_dedented(text, new.rows), new=new.new, near=row)
+    applied(text, edit)
+    return Candidate(
+        id="",
+        slug=new.slug,
+        text=new.text,
+        edits=(edit,),
+        spans=(Span(new.rows.start, new.rows.stop),),
+        cures=(cure,),
+        gradients_why=new.gradients_why,
+        gives_up=new.gives_up,
+        branch=new.gives_up is None or bool(new.attributes),
+        attributes=new.attributes,
+    )
 
 
 def own_branches(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
@@ -69,7 +69,7 @@ def own_branches(finding: Finding, report: Report, sources: Sources, whys: list[
         if place is None or place.line is None or not is_own_file(place.file, report.run) or not (place.code or "").startswith("if "):
             continue
         try:
-            yield from _branches(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)
+            yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)
         except DynadiagError as error:
             whys.append(f"the branch cannot be written without one: {error.message}")
 
@@ -150,7 +150,7 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
     if said is not None:
         yield _with_helper(site, file, text, said)
     else:
-        yield from _branches(site.fingerprint, file, text, place.line, unsafe=unsafe)
+        yield _branch(site.fingerprint, file, text, place.line, unsafe=unsafe)
 
 
 def _with_option(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:

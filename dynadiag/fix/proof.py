@@ -140,8 +140,7 @@ class Prover:
     def _on_other_data(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Once compiled, and the changed lines once more in eager."""
         for vary, reference in self.varied.items():
-            # Under the stance `force_eager` `torch.cond` gives no gradient (2.15): without it, it compiles itself.
-            eager = vary != VARIATIONS[0] and not (self.gradients and any(one.slug == "branch-cond" for one in changes))
+            eager = vary != VARIATIONS[0]
             if eager and all(one.is_option for one in new):
                 continue
             backend = None if eager else self.backend
