@@ -114,7 +114,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"lr_scheduler|LRScheduler|GradScaler", "it has Python state that Dynamo does not trace"),
         (r"^time\.|datetime", "a graph has no clock: what it runs can only be timed outside the compiled function"),
         (r"^random\.|Random\.|numpy\.random", DRAWN),
-        (r"manual_seed|rng_state|fork_rng|Generator", "the state of random generators is not part of a graph"),
+        (r"manual_seed|rng_state|fork_rng|(?<!Local)Generator", "the state of random generators is not part of a graph"),
         (r"rnn\.pack|PackedSequence", "Dynamo does not trace packed sequences, whatever the options"),
         (r"sparse", "Dynamo does not trace sparse tensors"),
         (r"^_?warnings\.", "Dynamo does not trace warning filters"),

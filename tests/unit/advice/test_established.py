@@ -752,3 +752,10 @@ def test_a_function_that_is_only_an_optimizers_update_is_not_told_to_compile_the
     whole = ("loss = self.net(x).sum()", "loss.backward()", "self.opt.step()", ">>> self.opt.zero_grad()")
     found, _ = said("GB0008", *whole, context=context, took=(WEIGHT,))
     assert "Results may differ in the last digits" in found["compile-model-apart"].text
+
+
+def test_a_generator_expression_is_no_random_generator():
+    """`min(one for one in found)` of torch.distributions was told that "the state of random generators is not part of a graph"."""
+    context = "builtin min [<class 'torch._dynamo.variables.functions.LocalGeneratorObjectVariable'>] False"
+    assert "random generators" not in said("GB0059", "best = min(one for one in n)", context=context)[1]
+    assert "random generators" in said("GB0059", "g = torch.Generator()", context="torch.Generator() []")[1]
