@@ -20,7 +20,7 @@ def fallback_advice(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
 
 def why_nothing(fallback: Fallback) -> str | None:
     """Why there is no advice about this fallback; None where there is some."""
-    reason = _REASONS.get(fallback.kind, "no source change is known to remove this")
+    reason = _REASONS.get(fallback.kind, "dynadiag knows no change that removes this")
     return None if fallback.advice or fallback.breaks else f"nothing is advised: {reason}"
 
 

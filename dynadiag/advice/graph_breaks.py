@@ -34,7 +34,7 @@ MOST_FIXES = 2
 _UNDECIDED = re.compile(
     r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE | re.DOTALL
 )
-_NOT_KNOWN = "no source change is known to remove this break"
+_NOT_KNOWN = "dynadiag knows no change that removes this break"
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
 _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
 _WRITTEN = re.compile(r"\b(?:dist|distributed)\.\w+\(")

@@ -92,7 +92,7 @@ def test_code_without_a_source_file_is_not_called_a_librarys():
 
 def test_an_unknown_break_gets_no_advice():
     found = advised(event("GB9999", "y = odd(x)", gb_type="Brand new", hints=("Avoid calling it.",)), run_of())
-    assert found == ((), "no source change is known to remove this break")
+    assert found == ((), "dynadiag knows no change that removes this break")
 
 
 def test_a_print_of_a_constant_may_move_and_a_print_of_a_shape_is_formatted():

@@ -115,7 +115,7 @@ def test_every_event_gets_advice_or_a_reason_of_its_own(recorded):
         (name, event.gb_id, event.gb_type)
         for name, case in recorded.cases.items()
         for event in recorded.events.get(case["epoch"], [])
-        if advised(event, recorded.run) == ((), "no source change is known to remove this break")
+        if advised(event, recorded.run) == ((), "dynadiag knows no change that removes this break")
     ]
     assert without == []
 
