@@ -17,13 +17,15 @@ PACKAGES = (
 
 def machine_facts() -> dict[str, str]:
     """Facts by the names that collect_env gives them."""
-    version = sys.modules.get("torch.version")
+    version, system = sys.modules.get("torch.version"), os.uname()
+    libc = "-".join(one for one in platform.libc_ver() if one)
+    # `platform.platform()` and `platform.architecture()` would start `uname` and `file` (Python 3.9 to 3.13).
     return {
         "Is debug build": _said(version, "debug"),
         "ROCm used to build PyTorch": _said(version, "hip"),
-        "OS": platform.platform(),
-        "Libc version": "-".join(platform.libc_ver()) if platform.libc_ver()[0] else "not known",
-        "Python version": f"{platform.python_version()} ({platform.architecture()[0]} runtime)",
+        "OS": "-".join((system.sysname, system.release, system.machine, *(("with", libc) if libc else ()))),
+        "Libc version": libc or "not known",
+        "Python version": f"{platform.python_version()} ({64 if sys.maxsize > 2**32 else 32}-bit runtime)",
         "Nvidia driver version": _driver(),
         "CPU": f"{cpu_name()}, {os.cpu_count()} cores",
         "Versions of relevant libraries": ", ".join(f"{name}=={found}" for name in PACKAGES if (found := installed(name)))
