@@ -77,7 +77,7 @@ def fix(
     line = StatusLine(PRINT_S)
     try:
         with line.ticking():
-            result = proven(baseline, options, line.draw)
+            result = proven(baseline, options, line.draw, lambda text: print(f"dynadiag: {text}", file=sys.stderr))
     finally:
         line.wipe()
     _write_reports(result)

@@ -68,7 +68,7 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
             cpu_s=after.children_user + after.children_system - before.children_user - before.children_system,
             wall_s=time.monotonic() - begun,
         )
-        return fix(baseline, FixOptions(), lambda text: None)
+        return fix(baseline, FixOptions(), lambda text: None, lambda text: None)
 
 
 def _home(plain: Any) -> Path:

@@ -56,13 +56,15 @@ class _State:
     kept: list[Candidate] = field(default_factory=list)
 
 
-def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
+def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResult:
     """Prove what advice says of the recorded script, and write `fixes.patch` and `fixed/`.
+
+    `say` is told what goes on, `note` what stays true: whether an earlier search is resumed.
 
     Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
     """
     begun = _cpu_s()
-    with remembering(_known(baseline, say)), scratch("fix") as folder, ExitStack() as stack:
+    with remembering(_known(baseline, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
             worker = Worker(folder)
@@ -74,7 +76,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say) -> FixResult:
     return replace(result, cpu_s=_cpu_s() - begun + (baseline.cpu_s or 0.0))
 
 
-def _known(baseline: Baseline, say: Say) -> Known:
+def _known(baseline: Baseline, note: Say) -> Known:
     """What an earlier search in this run directory found, where it had this Python, torch and machine."""
     path = baseline.directory / "fix-known.jsonl"
     resume = path.exists()
@@ -82,7 +84,7 @@ def _known(baseline: Baseline, say: Say) -> Known:
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
     known = Known(path, environment=environment, resume=resume)
     if resume:
-        say("resuming the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
+        note("resuming the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
     return known
 
 

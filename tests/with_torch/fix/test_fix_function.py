@@ -28,7 +28,6 @@ def test_the_changes_of_one_function_are_proven_and_nothing_is_written(tmp_path,
     monkeypatch.syspath_prepend(str(tmp_path))
     import module_with_a_step
 
-    monkeypatch.setattr(torch._dynamo.config, "suppress_errors", False)
     result = dynadiag.fix(module_with_a_step.step, torch.ones(3))
     assert result.cured == len(result.findings) == 1
     assert "torch.where(y.sum() > 0, y + 1, y)" in result.new_texts[str(file)]
