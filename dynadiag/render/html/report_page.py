@@ -99,12 +99,12 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     since = wording.recompiles_since(report)
     costly = sum(not words.is_folded(one) for one in report.mutations)
     counts = (
-        (f"graph break sites ({summary.graph_break_events:,} events)", summary.graph_break_sites),
-        (f"recompiles ({since})" if since else "recompiles", summary.recompiles),
-        ("fallbacks to eager", summary.fallbacks),
-        ("mutations with a cost", costly),
+        ("graph break site", f" ({wording.plural(summary.graph_break_events, 'event')})", summary.graph_break_sites),
+        ("recompile", f" ({since})" if since else "", summary.recompiles),
+        ("fallback", " to eager", summary.fallbacks),
+        ("mutation", " with a cost", costly),
     )
-    yield from ((name, f"{count:,}") for name, count in counts if count)
+    yield from ((f"{noun}{'' if count == 1 else 's'}{more}", f"{count:,}") for noun, more, count in counts if count)
     if summary.compile_s is not None:
         yield "compile time", wording.seconds(summary.compile_s)
 
