@@ -210,6 +210,11 @@ def _first_eager(run: Run) -> Mapping[int, Frame]:
     return {one.key.process: one for one in reversed(run.frames) if one.outcome in ("broke", "skipped")}
 
 
+def bare_name(function: str | None) -> str | None:
+    """The function's own name, without the classes and functions around it: `forward` for `Net.forward`."""
+    return None if function is None else function.rpartition(".")[2]
+
+
 def source_function(name: str | None) -> str | None:
     """The function that a person wrote: `forward` for `torch_dynamo_resume_in_forward_at_12`, also when nested."""
     while name is not None and (match := _RESUME.match(name)):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dynadiag.advice.fallbacks import fallback_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.user_frames import is_own_file, of_last_run, own_entry, resume_line, source_function
+from dynadiag.facts.user_frames import bare_name, is_own_file, of_last_run, own_entry, resume_line, source_function
 from dynadiag.facts.wording import unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -227,7 +227,7 @@ def _problems(run: Run) -> Iterable[_Entry]:
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
     empty = {(frame.file, frame.line) for frame in empty_frames(run)}
     # Dynamo met tensors in these when it came to them through a caller (`inner` around a decorated function): a break tells of them.
-    traced = {(one.file, _bare(one.function)) for event in run.breaks for one in event.stack}
+    traced = {(one.file, bare_name(one.function)) for event in run.breaks for one in event.stack}
     for problem in run.problems:
         kind = _problem_kind(problem, run)
         place = problem_place(problem, run)
@@ -236,18 +236,10 @@ def _problems(run: Run) -> Iterable[_Entry]:
         at = problem.stack[-1] if problem.stack else problem.location
         if kind in ("recompile_limit", "suppressed_error", "aot_rejected") and _told(problem, at, told, run):
             continue
-        if (
-            kind == "no_graph"
-            and at is not None
-            and ((at.file, at.line) in empty or (at.file, (at.function or "").rpartition(".")[2]) in traced)
-        ):
+        if kind == "no_graph" and at is not None and ((at.file, at.line) in empty or (at.file, bare_name(at.function)) in traced):
             continue
         reason = _said(problem, kind)
         yield _Entry(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
-
-
-def _bare(function: str | None) -> str:
-    return (function or "").rpartition(".")[2]
 
 
 def _problem_kind(problem: Problem, run: Run) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice.recompile_cause import Split
-from dynadiag.facts.user_frames import callers, function_words, normal_path, resume_line, source_function
+from dynadiag.facts.user_frames import bare_name, callers, function_words, normal_path, resume_line, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.break_chain import resume_frames
@@ -56,12 +56,12 @@ class Splits:
         for place in _inside(callers(frame)):
             event = self._at(place, frame)
             if event is not None:
-                return Split(function_words(_bare(place.function), place.file), event.torch_frame, event.gb_id)
+                return Split(function_words(bare_name(place.function), place.file), event.torch_frame, event.gb_id)
         return None
 
     def _at(self, place: Location, frame: Frame) -> BreakEvent | None:
         """The break of the calling code at this call, else one after which the whole calling function runs eager."""
-        key = (frame.key.process, frame.key.epoch, place.file, source_function(_bare(place.function)))
+        key = (frame.key.process, frame.key.epoch, place.file, source_function(bare_name(place.function)))
         found = [one for one in self.broken.get(key, ()) if one.id != frame.id and (one.record or 0) <= (frame.record or 0)]
         # One file has many functions called `forward`: it is the nearest one that begins above the call.
         begins = max((one.line for one in found if one.line is not None and one.line <= (place.line or 0)), default=None)
@@ -76,10 +76,6 @@ class Splits:
 def _inside(stack: Sequence[Location]) -> Iterable[Location]:
     """The callers from the innermost out to the compiled callable through which torch was entered."""
     for place in reversed(stack):
-        if _bare(place.function) == "compile_wrapper" and normal_path(place.file).endswith("torch/_dynamo/eval_frame.py"):
+        if bare_name(place.function) == "compile_wrapper" and normal_path(place.file).endswith("torch/_dynamo/eval_frame.py"):
             return
         yield place
-
-
-def _bare(function: str | None) -> str | None:
-    return None if function is None else function.rpartition(".")[2]
