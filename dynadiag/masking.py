@@ -52,7 +52,7 @@ _TOKENS = (
     ("Discord webhook", r"\bdiscord(?:app)?\.com/api/webhooks/\d{5,30}/[\w-]{16,400}"),
     ("package index token", r"\bpypi-[\w-]{16,400}"),
     ("key beginning with sk-", r"\bsk-[\w-]{16,400}"),
-    ("Stripe key", r"\b[rs]k_(?:live|test)_\w{8,400}"),
+    ("Stripe key", r"\b(?:[rs]k_(?:live|test)|whsec)_\w{8,400}"),
     ("Google API key", r"\bAIza[\w-]{30,60}"),
     ("Google OAuth secret", r"\bya29\.[\w-]{10,400}|\bGOCSPX-[\w-]{16,400}"),
     ("AWS key id", r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b"),
@@ -68,6 +68,10 @@ _TOKENS = (
     ("Docker token", r"\bdckr_(?:pat|oat)_[\w-]{16,400}"),
     ("Postman key", r"\bPMAK-[0-9a-f]{16,40}-[0-9a-f]{16,64}"),
     ("Groq key", r"\bgsk_[A-Za-z0-9]{20,400}"),
+    (
+        "key with its issuer's prefix",
+        r"\b(?:xai-|pplx-|tvly-|csk-|pcsk_|lsv2_(?:pt|sk)_|tgp_v1_|jina_(?=[0-9a-f]{24})|sntr[ysu]_|rubygems_|NRAK-|ATATT3x|xapp-)(?=[\w=-]{0,400}\d)[\w=-]{20,400}",
+    ),
     ("JSON web token", r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"),
     (
         "private key",
@@ -80,7 +84,12 @@ _LOOKS = re.compile(
     r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key)=)[^&\s\"'#]{1,2000}"
     r"|(?P<kind>\bBearer\s{1,4}|\bbearer\s{1,4}|\b(?i:Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:Basic|Token))\s{1,4})"
     r"(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
-    r"|(?P<header>\b(?i:Authorization|X-Api-Key|Cookie)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
+    r"|(?P<cookie>\b(?i:Cookie)\\{0,3}[\"']?\s{0,4}:\s{0,4}\\{0,3}[\"']?)(?=[\w.-]{1,100}=)[^\"'\n\\]{4,4000}"
+    r"|(?P<header>\b(?i:Authorization|X-Api-Key)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
+    # ~/.netrc, Docker's config.json, kaggle.json, curl -u
+    r"|(?P<login>\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}|\bauth\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"']"
+    r"|\busername\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'][\w.-]{1,100}\\{0,3}[\"'],\s{0,4}\\{0,3}[\"']key\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'](?=[0-9a-f]{32})"
+    r"|\bcurl\s[^\n]{0,200}?(?<=\s)(?:-u|--user)[ =][^\s:\"'/]{1,64}:)(?=[^\s\"'\\]{0,2000}[\d=])[^\s\"'\\]{6,2000}"
     r"|" + "|".join(form for _, form in _TOKENS)
 )
 _SAID = re.compile(
@@ -100,7 +109,8 @@ _SIGNS = (
     *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature", "credential"),
     *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
     *("xox", "hooks.slack", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
-    *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa"),
+    *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa", "whsec_", "xapp-", "atatt3x", "nrak-"),
+    *("xai-", "pplx-", "tvly-", "csk-", "pcsk_", "lsv2_", "jina_", "rubygems_"),
 )
 _COMMON_SIGNS = (
     ("://", re.compile("@")),
@@ -108,6 +118,10 @@ _COMMON_SIGNS = (
     ("token", re.compile(r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token|token=")),
     ("gh", re.compile("gh[pousr]_")),
     ("gl", re.compile("gl(?:(?:pat|dt|rt)-|(?:sa|c)_)")),
+    ("auth", re.compile(r"auth\W")),
+    ("username", re.compile(r"\bkey\W")),
+    ("curl", re.compile(" (?:-u|--user)[ =]")),
+    ("sntr", re.compile("sntr[ysu]_")),
     ("sg.", re.compile(r"sg\.[\w-]{16}")),
     ("sk", re.compile("sk[0-9a-f]{32}")),
     ("dapi", re.compile("dapi[0-9a-f]{32}")),
@@ -180,7 +194,7 @@ def _is_harmless(name: str, value: str) -> bool:
 
 def _looks(match: re.Match[str], note: Note | None = None) -> str:
     whole = match[0]
-    head = next((name for name in ("scheme", "query", "kind", "header") if match[name]), None)
+    head = next((name for name in _HEADS if match[name]), None)
     if head is None and whole.startswith("sk-") and not any(map(str.isdecimal, whole)):
         return whole
     if note is not None and MASK not in whole:
@@ -189,7 +203,14 @@ def _looks(match: re.Match[str], note: Note | None = None) -> str:
     return f"{match['scheme']}{MASK}@" if head == "scheme" else f"{match[head] if head else ''}{MASK}"
 
 
-_HEADS = {"scheme": "password in a URL", "query": "key in a URL", "kind": "authorization header", "header": "authorization header"}
+_HEADS = {
+    "scheme": "password in a URL",
+    "query": "key in a URL",
+    "kind": "authorization header",
+    "cookie": "cookies",
+    "header": "authorization header",
+    "login": "password of a login",
+}
 
 
 def _said(match: re.Match[str], note: Note | None = None) -> str:

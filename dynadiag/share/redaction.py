@@ -190,7 +190,15 @@ def _mapped(
                 return shown
         return text(value, name)
     if isinstance(value, dict):
-        return {text(key, ""): _mapped(one, text, secret, identity, key) for key, one in value.items()}
+        members: dict[str, Any] = {}
+        times: Counter[str] = Counter()
+        for key, one in value.items():
+            bare = told = text(key, "")
+            while told in members:  # two secrets are two members
+                times[bare] += 1
+                told = f"{bare} ({times[bare] + 1})"
+            members[told] = _mapped(one, text, secret, identity, key)
+        return members
     if isinstance(value, list):
         if name in _ARGUMENTS and all(isinstance(one, str) for one in value):
             return _arguments(value, text, secret)

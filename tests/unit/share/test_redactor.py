@@ -34,6 +34,10 @@ def redacted(*texts):
         ("fe80::1ff:fe23:4567:890a", "2001:db8::1"),
         ("L['self'].api_key == 'hunter2secret'", f"L['self'].api_key == '{MASK}'"),
         ("WANDB_KEY=abc123def", f"WANDB_KEY={MASK}"),
+        ("Cookie: a=b; id=q1w2e3", f"Cookie: {MASK}"),
+        ('"cookie": "a=b; id=q1w2e3"', f'"cookie": "{MASK}"'),
+        ("login me password q1w2e3", f"login me password {MASK}"),
+        ("curl --user=me:q1w2e3 x", f"curl --user=me:{MASK} x"),
         ("run --password hunter2 x", f"run --password {MASK} x"),
     ],
 )
@@ -50,6 +54,8 @@ def test_people_machines_and_secrets_are_taken_out(given, shown):
         "self.local.x threading.local() obj.internal.f(x) token_type_ids: 'x' key='q_proj'",
         "'forward_pass': 'same_as_forward', 'pass_name': 'pattern_matcher', 'post_pass': 'fuse_attention_1'",
         "(primals_1: i64[4, 128][128, 1]cpu, tokens: f32[2], pad_token='[PAD]')  # PlainAOTInput(idx=0)",
+        "login with password authentication, auth: 'basic', curl -u 1000:10 x, {'username': 'x', 'key': 'q_proj_1'}",
+        "Cookie: see RFC 6265; 'Cookie': str, cookie: Optional[str] = None",
         'password = getpass.getpass("Password: ") or os.environ["PASSWORD"]',
     ],
 )
@@ -86,6 +92,14 @@ def test_json_is_redacted_by_its_names_and_stays_json():
         "said": ["user1", None, True],
     }
     assert sum(times for _, _, times in redactor.rows()) == 4 and "q1w2e3r4" not in repr(redactor.rows())
+
+
+def test_names_that_become_one_stay_apart():
+    value = {"hf_" + "aB3dE5gH" * 4: 1, "ghp_" + "aB3dE5gH" * 5: 2, "/home/alice/x": 3, "/home/carol/x": 4}
+    redactor = Redactor()
+    redactor.learn_value(value)
+    shown = redactor.value({**value, f"{MASK} (2)": 5, "npm_" + "aB3dE5gH" * 4: 6}, "log")
+    assert shown == {MASK: 1, f"{MASK} (2)": 2, "/home/user1/x": 3, "/home/user2/x": 4, f"{MASK} (2) (2)": 5, f"{MASK} (3)": 6}
 
 
 def test_drawings_are_written_again_and_foreign_ones_are_left_out():
