@@ -19,6 +19,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 import dynadiag
 from dynadiag.record.directory import new_directory
 from dynadiag.render.sanitise import clean_block
+from dynadiag.trace.sources import is_recording, recording_at
 
 TEXT_CHARACTERS = 6_000
 JSON_CHARACTERS = 60_000
@@ -75,11 +76,14 @@ async def graph(run: str, graph_id: str) -> CallToolResult:
 async def fix(target: str, args: Sequence[str] = (), time_limit_s: float = 900) -> CallToolResult:
     """Apply the advice to a copy of a script, keep what is proven to change nothing else, and give it as a patch. Changes no file.
 
-    Runs the script many times.
+    Runs the script many times; `target` may also be the run directory of one, which saves the first.
     """
-    directory = _new_directory(target)
-    words = ("--force", "--out", str(directory), "--time-limit", f"{time_limit_s:g}", target, *args)
-    told = await _verb("fix", *words, limit_s=time_limit_s + 600)
+    recording = not _is_program(_checked(target))
+    directory = recording_at(Path(target)) if recording else _new_directory(target)
+    words = () if recording else ("--force", "--out", str(directory))
+    told = await _verb("fix", *words, "--time-limit", f"{time_limit_s:g}", target, *args, limit_s=time_limit_s + 600)
+    if told.status > 1:  # what a run directory has then is an earlier answer
+        raise ToolError(told.error())
     facts = _file(directory / "fix.json", told)
     patch = directory / "fixes.patch"
     facts["patch"] = patch.read_text("utf-8", "replace") if patch.is_file() else None
@@ -227,7 +231,6 @@ def _checked(word: str) -> str:
 
 def _is_program(target: str) -> bool:
     from dynadiag.errors import DynadiagError
-    from dynadiag.trace.sources import is_recording
 
     try:
         return not is_recording(Path(target))

@@ -11,8 +11,8 @@ mcp = pytest.importorskip("mcp")
 SCRIPT = """import torch
 
 def f(x):
+    x = x + 1
     print("in f")
-    return x + 1
 
 print("noise on stdout")
 torch.compile(f, backend="eager")(torch.ones(2))
@@ -28,7 +28,7 @@ def calls(folder, *wanted):
             listed = await client.list_tools()
             return {tool.name: tool for tool in listed.tools}, [await client.call_tool(name, words) for name, words in wanted]
 
-    return asyncio.run(asyncio.wait_for(drive(), 300))
+    return asyncio.run(asyncio.wait_for(drive(), 600))
 
 
 @pytest.mark.any_torch
@@ -39,6 +39,9 @@ def test_a_client_lists_and_calls_the_tools(tmp_path):
         tmp_path,
         ("explain", {"target": "run"}),
         ("explain", {"target": "noisy.py"}),
+        ("graph", {"run": "dynadiag-runs/latest", "graph_id": "g0"}),
+        ("fix", {"target": "dynadiag-runs/latest"}),
+        ("minify", {"target": "noisy.py", "kind": "graph_break"}),
         ("rule", {"codes": ["GB0059"]}),
         ("check", {"target": "run", "max_breaks": 0}),
         ("graph", {"run": "run", "graph_id": "g9"}),
@@ -50,16 +53,21 @@ def test_a_client_lists_and_calls_the_tools(tmp_path):
     )
     assert set(tools) == {"explain", "rule", "graph", "fix", "minify", "check"}
     assert tools["rule"].annotations.read_only_hint and not tools["fix"].annotations.read_only_hint
-    read, ran, rule, check, *errors = answers
+    read, ran, graph, fix, minified, rule, check, *errors = answers
     assert "GB0059" in read.content[0].text and read.structured_content["findings"][0]["code"] == "GB0059"
     assert ran.structured_content["summary"]["graph_break_sites"] == 1 and ran.structured_content["run"]["exit_status"] == 0
-    assert "noisy.py:4" in ran.content[0].text and len(ran.content[0].text) <= 6_000
+    assert "noisy.py:5" in ran.content[0].text and len(ran.content[0].text) <= 6_000
+    assert "l_x_ + 1" in graph.content[0].text and graph.structured_content["id"] == "g0"
+    assert "1 of 1 finding cured and proven" in fix.content[0].text, fix.content[0].text
+    assert "+torch._dynamo.config.reorderable_logging_functions.add(print)" in fix.structured_content["patch"]
+    assert "proven: it failed in the same way in 3 of 3" in minified.content[0].text, minified.content[0].text
+    assert "print(" in minified.structured_content["reproducer_text"] and minified.structured_content["proven"]["reproduced"] == 3
     assert rule.structured_content["rules"][0]["code"] == "GB0059" and "GB0059" in rule.content[0].text
     assert check.structured_content["exit_status"] == 1 and not check.is_error
     assert [answer.is_error for answer in errors] == [True] * 6
     said = [answer.content[0].text for answer in errors]
     assert "contains no text of 'g9'" in said[0] and "no such file or folder: missing.py" in said[1] and "'--help' is no script" in said[2]
-    assert len(list((tmp_path / "dynadiag-runs").glob("0*"))) == 1  # of the script alone: nothing is left of calls that were refused
+    assert len(list((tmp_path / "dynadiag-runs").glob("0*"))) == 2  # of `explain` and `minify`: nothing is left of calls that were refused
 
 
 def test_a_long_answer_is_cut_and_says_so():
