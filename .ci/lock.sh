@@ -19,7 +19,7 @@ compile() {
 }
 
 ours=(--python-version 3.11 --extra models --extra mcp --group dev pyproject.toml)
-compile requirements/newest.txt "${ours[@]}"
+compile requirements/newest.txt "${ours[@]}" --extra sweep --extra ray
 compile requirements/oldest.txt "${ours[@]}" requirements/oldest.in
 # Interpreters of scripts, without dynadiag: an older torch, and the oldest Python that it is used on.
 compile requirements/torch-2.6.txt --python-version 3.9 requirements/torch-2.6.in

@@ -21,6 +21,7 @@ from dynadiag_cli import (
     verb_parity,
     verb_rule,
     verb_runs,
+    verb_sweep,
 )
 from dynadiag_cli.command_line import Command, TargetCommand
 
@@ -72,6 +73,9 @@ app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks,
     verb_check.check
 )
 app.command("diff", short_help="Say what a newer run has gained and lost.", cls=Command, epilog=verb_diff.EXAMPLES)(verb_diff.diff)
+app.command("sweep", short_help="Run many programs by many configurations, and compare.", cls=Command, epilog=verb_sweep.EXAMPLES)(
+    verb_sweep.sweep
+)
 app.command("bug", short_help="Fill in a bug report, without secrets and names.", cls=Command, epilog=verb_bug.EXAMPLES)(verb_bug.bug)
 app.command("rule", short_help="Explain codes of a report, such as GB0170 and DM05.", cls=Command, epilog=verb_rule.EXAMPLES)(
     verb_rule.rule

@@ -145,12 +145,13 @@ def command_line() -> str:
     return shlex.join(masked_arguments(["dynadiag", *sys.argv[1:]]))
 
 
-def write_page(told: Callable[[], Document], directory: Path, name: str = "report.html") -> None:
-    """Write the page of a result. What fails there costs the page alone, and is said."""
+def write_page(told: Callable[[], Document | str], directory: Path, name: str = "report.html") -> None:
+    """Write the page of a result, given as its document or as HTML. What fails there costs the page alone, and is said."""
     from dynadiag.render.html import result_page
 
     try:
-        write_inside(directory, name, result_page.render(told()))
+        made = told()
+        write_inside(directory, name, made if isinstance(made, str) else result_page.render(made))
     except OSError as error:
         print(f"dynadiag: {directory / name} could not be written: {error.strerror or error}", file=sys.stderr)
     except Exception:  # noqa: BLE001  the border around one renderer

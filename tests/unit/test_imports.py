@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "parity": LOWEST | {"model", "torch_compat", "compare", "record", "trace", "fx", "passes", "report", "reduce", "render"},
     "fix": LOWEST
     | {"model", "torch_compat", "compare", "record", "capture", "trace", "facts", "advice", "report", "render", "bench", "reduce"},
+    "sweep": {"errors", "files", "json_lines", "scratch", "facts", "render", "record"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report", "render"},
     "notebook": {"errors", "model", "record", "api"},
     "pytest_plugin": {"errors", "model", "torch_compat", "record", "render", "gate", "api"},

@@ -1,0 +1,202 @@
+"""`dynadiag sweep`: many programs by many configurations, resumed after a kill, queried and compared."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dynadiag.errors import UsageError
+from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Output
+
+if TYPE_CHECKING:
+    from dynadiag.sweep.matrix import Matrix
+    from dynadiag.sweep.session import SweepState
+
+EXAMPLES = """Examples:
+
+  dynadiag sweep matrix.toml
+
+  dynadiag sweep torchvision --limit 50
+
+  dynadiag sweep query dynadiag-sweep codes
+
+  dynadiag sweep diff last-night dynadiag-sweep
+"""
+RUNNING = "How it runs"
+Engine = Literal["local", "ray"]
+FailOn = Literal["failure", "error", "warning", "never"]
+
+
+def sweep(
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MATRIX | SUITE | query DIR... [SQL] | diff OLD NEW",
+            help="A matrix in TOML; a suite (torchvision, transformers, timm); or what to ask of sweeps that ran.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; one with rows goes on [default: dynadiag-sweep].")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="At most N models of the suite, of many families.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option("--engine", rich_help_panel=RUNNING, help="Run the tasks here, or on a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option("--address", rich_help_panel=RUNNING, metavar="ADDRESS", help="The Ray cluster [default: one on this machine]."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            "-j",
+            rich_help_panel=RUNNING,
+            metavar="N",
+            min=1,
+            max=4096,
+            help="Tasks at a time [default: one for each two CPUs].",
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", rich_help_panel=RUNNING, metavar="I/N", help="Run only the I-th of N parts of the tasks.")
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            rich_help_panel=RUNNING,
+            metavar="S",
+            min=1,
+            max=LONGEST_S,
+            help="Seconds for one task [default: as the matrix says, else 600].",
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", rich_help_panel=RUNNING, help="Run again what failed in an earlier call.")] = False,
+    arms: Annotated[
+        str | None, typer.Option("--arms", rich_help_panel=REPORT, metavar="OLD,NEW", help="With diff: compare these two arms.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", rich_help_panel=REPORT, help="What makes the exit status 1: a task that failed, or findings too.")
+    ] = "failure",
+    output_format: AsFormat = "text",
+    output: Output = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict.")] = False,
+) -> None:
+    """Run many programs by many configurations, each in a process of its own with limits, and keep one row for each.
+
+    A crash, a hang or too little memory is a row and not the end. Rows are written at once to rows.jsonl, and what has a row is not run
+    again. The folder also gets rows.parquet, a page with the matrix, and a folder for each task. Exit status: 0 all ended well, or nothing
+    is worse; 1 something failed, or is worse; 2 usage; 5 nothing to compare; 130 interrupted, and the same command goes on.
+    """
+    from dynadiag.sweep import show
+    from dynadiag_cli import showing
+
+    showing.check_output(output)
+    if target[0] == "query":
+        _query(target[1:], output_format, output)
+        return
+    if target[0] == "diff":
+        _diff(target[1:], arms, output_format, output, quiet)
+    if len(target) > 1:
+        raise UsageError(f"sweep takes one matrix or suite, but got {len(target)} words: {' '.join(target)[:200]}")
+    from dataclasses import replace
+
+    from dynadiag.sweep.session import SweepOptions
+
+    part = _shard(shard)
+    matrix = _matrix(target[0], limit)
+    matrix = matrix if timeout_s is None else replace(matrix, timeout_s=timeout_s)
+    options = SweepOptions(workers=workers or max(1, (os.cpu_count() or 2) // 2), engine=engine, address=address, shard=part, retry=retry)
+    folder = out or Path("dynadiag-sweep")
+    state = _run(matrix, folder, options)
+    showing.write_page(lambda: show.page_of(state), folder)
+    showing.show(show.document_of(state), output_format, output, json=lambda: show.as_json(state), default=sys.stdout, quiet=quiet)
+    raise typer.Exit(_exit_status(state, fail_on))
+
+
+def _matrix(word: str, limit: int | None) -> Matrix:
+    from dynadiag.sweep.inside.subject import SUITES
+    from dynadiag.sweep.matrix import matrix_of_suite, read_matrix
+
+    if word in SUITES and not Path(word).is_file():
+        return matrix_of_suite(word, limit)
+    if limit is not None:
+        raise UsageError("--limit is for a suite; a matrix has `limit` in its suites")
+    return read_matrix(Path(word))
+
+
+def _run(matrix: Matrix, folder: Path, options: object) -> SweepState:
+    from dynadiag.sweep import query
+    from dynadiag.sweep.session import sweep as run
+    from dynadiag_cli.progress import PRINT_S, StatusLine
+
+    line = StatusLine(PRINT_S)
+
+    def told(state: SweepState, left_s: float | None) -> None:
+        left = "" if left_s is None or len(state.rows) - state.before < 3 else f", about {_duration(left_s)} left"
+        line.draw(f"{len(state.rows)} of {len(state.tasks)} tasks, {len(state.failed)} failed{left}")
+
+    try:
+        with line.ticking():
+            state = run(matrix, folder, options, told)  # type: ignore[arg-type]
+    finally:
+        line.wipe()
+    query.write_parquet(state.rows, folder)
+    return state
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _exit_status(state: SweepState, fail_on: str) -> int:
+    grave = {"error": ("error",), "warning": ("error", "warning")}.get(fail_on, ())
+    findings = any(one.severity in grave for row in state.rows for one in row.findings)
+    unfinished = len(state.rows) < len(state.tasks)
+    return int(fail_on != "never" and (bool(state.failed) or findings or unfinished))
+
+
+def _query(words: list[str], output_format: str, output: str | None) -> None:
+    from dynadiag.sweep import show
+    from dynadiag.sweep.query import VIEWS, query
+    from dynadiag.sweep.rows import merged
+    from dynadiag_cli import showing
+
+    folders = [Path(word) for word in words if Path(word).is_dir()]
+    asked = [word for word in words if not Path(word).is_dir()]
+    if not folders or len(asked) > 1:
+        raise UsageError(f"sweep query takes the folders of sweeps and one SQL query or view ({', '.join(VIEWS)})")
+    sql = asked[0] if asked else "totals"
+    found = query(merged(folders), sql)
+    told = show.document_of_table(found, sql)
+    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout)
+
+
+def _diff(words: list[str], arms: str | None, output_format: str, output: str | None, quiet: bool) -> None:
+    from dynadiag.sweep import rows, show
+    from dynadiag.sweep.compare import compare
+    from dynadiag_cli import showing
+
+    if len(words) != 2:
+        raise UsageError(f"sweep diff compares two sweeps, but got {len(words)} words; with --arms OLD,NEW both may be the same folder")
+    pair = tuple(arms.split(",")) if arms is not None else None
+    if pair is not None and len(pair) != 2:
+        raise UsageError(f"--arms takes two names with a comma between them, not {arms!r:.80}")
+    found = compare(rows.read(Path(words[0])), rows.read(Path(words[1])), pair)
+    told = show.document_of_comparison(found, *words)
+    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout, quiet=quiet)
+    raise typer.Exit(int(bool(found.regressions)))
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 1, 1
+    number, _, of = text.partition("/")
+    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard takes I/N with I from 1 to N, such as 2/8, not {text!r:.40}")
+    return int(number), int(of)

@@ -1,0 +1,101 @@
+"""The Ray engine: the same tasks on the nodes of a Ray cluster, whose scheduling, retries and care for lost nodes are Ray's own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import UsageError
+from dynadiag.files import make_folder_inside, read_small, write_inside
+from dynadiag.scratch import scratch
+from dynadiag.sweep.perform import OUTPUT, Limits, perform
+from dynadiag.sweep.rows import Row
+from dynadiag.sweep.tasks import Task
+
+KEPT = (OUTPUT, "report.html", "report.json", "report.md", "parity.json", "bench.json", "fix.json", "fixes.patch")
+"""Files of a task that come back from another machine, the logs do not."""
+_LONGEST_FILE = 64 << 20
+_RETRIES = 3
+_WAIT_S = 1.0
+_CONNECT_S = 10.0
+
+
+def run(tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | None, cpus: float) -> Iterator[tuple[Task, Row | OSError]]:
+    """Each task with its row, as they end; its files are in `folder` then. `address` None starts a Ray of our own on this machine.
+
+    A task whose node is lost runs again on another one, three times at most; then its row says "lost". `cpus` are reserved for each task.
+    Raises UsageError where there is no Ray, no cluster at the address, or one with another version of Ray or Python.
+    """
+    ray = _connected(address)
+    remote = ray.remote(max_retries=_RETRIES, num_cpus=cpus)(_perform)
+    try:
+        pending = {remote.options(num_gpus=task.arm.gpus, name=task.subject[:80]).remote(task, limits): task for task in tasks}
+        while pending:
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=_WAIT_S)
+            for reference in ready:
+                task = pending.pop(reference)
+                yield task, _taken(ray, reference, task, folder)
+    finally:
+        ray.shutdown()
+
+
+def _connected(address: str | None) -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise UsageError("--engine ray needs the package ray: install dynadiag[ray]") from None
+    _refuse_silence(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray has no one class for no cluster, or one of another version
+        said = " ".join(str(error).split())[:300]
+        raise UsageError(f"no Ray cluster can be used at {address or 'this machine'}: {type(error).__name__}: {said}") from error
+    return ray
+
+
+def _refuse_silence(address: str | None) -> None:
+    """Ray asks an address where nobody listens for ten minutes and more (seen on 2.60)."""
+    host, _, port = (address or "").rpartition("//")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray cluster can be used at {address}: {error}") from None
+
+
+def _perform(task: Task, limits: Limits) -> tuple[Row, dict[str, bytes]]:
+    """On a node: the row, and the files that are worth to be kept."""
+    with scratch("task") as there:
+        row = perform(task, there / "run", limits)
+        files = {}
+        for name in KEPT:
+            if (there / "run" / name).is_file():
+                files[name] = read_small(there / "run" / name, _LONGEST_FILE)
+        return row, files
+
+
+def _taken(ray: Any, reference: Any, task: Task, folder: Path) -> Row | OSError:
+    try:
+        given: tuple[Row, dict[str, bytes]] = ray.get(reference)
+        row, files = given
+    except ray.exceptions.RayTaskError as error:  # our own part failed there, such as for want of room
+        if isinstance(error.cause, OSError):
+            return OSError(*error.cause.args)
+        raise
+    except ray.exceptions.RayError as error:
+        said = " ".join(str(error).split())[:300]
+        return Row(
+            key=task.key, subject=task.subject, suite=task.suite, arm=task.arm.name, verb=task.verb, settings=task.arm.settings,
+            status="lost", reason=f"{type(error).__name__} after {_RETRIES} further tries: {said}",
+        )  # fmt: skip
+    try:
+        make_folder_inside(folder, task.key)
+        for name, content in files.items():
+            write_inside(folder / task.key, name, content)
+    except OSError as error:
+        return error
+    return row

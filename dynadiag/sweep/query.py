@@ -1,0 +1,100 @@
+"""The rows of sweeps as tables: SQL by DuckDB, ready-made views, and the Parquet file of a sweep."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import OutputError, UsageError
+from dynadiag.files import write_inside
+from dynadiag.scratch import scratch
+from dynadiag.sweep.rows import JOURNAL, Row
+
+PARQUET = "rows.parquet"
+VIEWS = {
+    "status": "SELECT subject, arm, verb, status, break_sites, recompiles, fallbacks, compiled_share, reason FROM rows ORDER BY ALL",
+    "totals": "SELECT arm, verb, count(*) AS tasks, count(*) FILTER (status = 'done') AS done, count(*) FILTER (status = 'skipped') AS"
+    " skipped, count(*) FILTER (status NOT IN ('done', 'skipped')) AS failed, count(*) FILTER (break_sites > 0) AS with_breaks,"
+    " sum(break_sites) AS break_sites, sum(recompiles) AS recompiles, round(sum(cpu_s), 1) AS cpu_s FROM rows GROUP BY ALL ORDER BY ALL",
+    "failures": "SELECT status, reason, count(*) AS tasks, list(DISTINCT subject)[:5] AS subjects FROM rows WHERE status NOT IN"
+    " ('done', 'skipped') GROUP BY ALL ORDER BY tasks DESC, status, reason",
+    "codes": "SELECT finding.code AS code, min(finding.title) AS title, count(*) AS findings, count(DISTINCT subject) AS subjects"
+    " FROM rows, unnest(findings) AS each(finding) GROUP BY ALL ORDER BY subjects DESC, findings DESC, code",
+    "places": "SELECT finding.file AS file, finding.line AS line, finding.code AS code, count(DISTINCT subject) AS subjects,"
+    " list(DISTINCT subject)[:5] AS some FROM rows, unnest(findings) AS each(finding)"
+    " WHERE finding.file IS NOT NULL GROUP BY ALL ORDER BY subjects DESC, file, line, code",
+    "slowest": "SELECT subject, arm, compile_s, cpu_s, memory_mb FROM rows WHERE compile_s IS NOT NULL"
+    " ORDER BY compile_s DESC, subject, arm",
+}
+"""Ready-made views by name."""
+_TYPES = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "dict": "JSON", "Status": "VARCHAR"}
+_LONGEST_ROW = 256 << 20
+_FINDINGS = "STRUCT(code VARCHAR, severity VARCHAR, fingerprint VARCHAR, title VARCHAR, file VARCHAR, line BIGINT)[]"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a query gives: the names of its columns, and its rows."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+def query(rows: Sequence[Row], sql: str) -> Table:
+    """What the SQL, or the view of that name, gives of the table `rows` and the views. The SQL reaches no file and no network.
+
+    Raises UsageError without DuckDB, and for SQL that DuckDB does not take.
+    """
+    connection = _connection(rows)
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    try:
+        found = connection.execute(f"SELECT * FROM {sql}" if sql in VIEWS else sql)
+        columns = tuple(str(one[0]) for one in found.description or ())
+        return Table(columns, tuple(found.fetchall()) if columns else ())
+    except _duckdb().Error as error:
+        raise UsageError(f"the query failed: {' '.join(str(error).split())[:500]}") from None
+
+
+def write_parquet(rows: Sequence[Row], folder: Path) -> Path | None:
+    """Write the rows as `rows.parquet` in the folder; None where DuckDB is not installed. Raises OutputError."""
+    try:
+        connection = _connection(rows)
+    except UsageError:
+        return None
+    with scratch("parquet") as there:
+        try:
+            connection.execute(f"COPY rows TO '{str(there / PARQUET).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
+            write_inside(folder, PARQUET, (there / PARQUET).read_bytes())
+        except (OSError, _duckdb().Error) as error:
+            raise OutputError(f"{folder / PARQUET} cannot be written: {error}") from None
+    return folder / PARQUET
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise UsageError("a sweep's rows are queried with DuckDB: install dynadiag[sweep]") from None
+    return duckdb
+
+
+def _connection(rows: Sequence[Row]) -> Any:
+    """A database in memory with the table `rows` and the views."""
+    connection = _duckdb().connect(":memory:")
+    columns = {one.name: _FINDINGS if one.name == "findings" else _TYPES[re.split(r"[ \[]", str(one.type))[0]] for one in fields(Row)}
+    with scratch("query") as there:
+        journal = write_inside(there, JOURNAL, (json.dumps(asdict(row)) + "\n" for row in rows))
+        spec = "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items()) + "}"
+        connection.execute(
+            "CREATE TABLE rows AS SELECT * FROM"
+            f" read_json(?, format = 'newline_delimited', columns = {spec}, maximum_object_size = {_LONGEST_ROW})",
+            [str(journal)],
+        )
+    for name, sql in VIEWS.items():
+        connection.execute(f"CREATE VIEW {name} AS {sql}")
+    return connection

@@ -1,0 +1,168 @@
+"""The rows of a sweep: one JSON object a line, appended as tasks end; a line that is not whole is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.files import extended
+from dynadiag.json_lines import parsed
+
+JOURNAL = "rows.jsonl"
+"""The journal of a sweep, in its folder; each row is in it once."""
+FORMAT = 1
+Status = Literal["done", "failed", "crashed", "timeout", "out_of_memory", "skipped", "lost"]
+"""How a task ended. `failed`: its program raised; `skipped`: it cannot be built here; `lost`: its worker vanished as often as is tried."""
+WELL = ("done", "skipped")
+"""The ends that are no failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A finding of a report, short."""
+
+    code: str
+    severity: str
+    fingerprint: str | None = None
+    title: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What came of one task. Seconds of the task's processes; `memory_mb` of them together, as seen every half second.
+
+    The counts are those of `report.json`, None where the verb has none or no report came of it.
+    """
+
+    key: str
+    subject: str
+    suite: str
+    arm: str
+    verb: str
+    status: Status
+    reason: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    dynadiag: str | None = None
+    torch: str | None = None
+    python: str | None = None
+    library: str | None = None
+    exit_status: int | None = None
+    signal: int | None = None
+    started_at: str | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    memory_mb: float | None = None
+    host: str | None = None
+    graphs: int | None = None
+    break_sites: int | None = None
+    recompiles: int | None = None
+    fallbacks: int | None = None
+    mutations: int | None = None
+    compile_s: float | None = None
+    compiled_share: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def append(folder: Path, row: Row) -> None:
+    """Add a row behind the last whole line. Raises OSError, and then the journal is as it was."""
+    path = folder / JOURNAL
+    whole = _whole_bytes(path)
+    descriptor = extended(path, keep_bytes=whole)
+    try:
+        left = json.dumps({"format": FORMAT, **asdict(row)}).encode() + b"\n"
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, whole)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _whole_bytes(path: Path) -> int:
+    """Where the last whole line ends."""
+    try:
+        with path.open("rb") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            while end:
+                begin = max(0, end - (1 << 16))
+                stream.seek(begin)
+                at = stream.read(end - begin).rfind(b"\n")
+                if at >= 0:
+                    return begin + at + 1
+                end = begin
+    except FileNotFoundError:
+        pass
+    return 0
+
+
+def read(folder: Path) -> list[Row]:
+    """The rows of a sweep, each key once (its last row), in the order in which they came. Raises UnreadableInputError for no sweep."""
+    found: dict[str, Row] = {}
+    try:
+        with (folder / JOURNAL).open("rb") as stream:
+            for line in stream:
+                row = _row(parsed(line)) if line.endswith(b"\n") else None
+                if row is not None:
+                    found.pop(row.key, None)
+                    found[row.key] = row
+    except OSError as error:
+        raise UnreadableInputError(f"{folder} is no sweep: {folder / JOURNAL}: {error.strerror or error}") from None
+    return list(found.values())
+
+
+def merged(folders: Iterable[Path]) -> list[Row]:
+    """The rows of several sweeps (the shards of one), each key once; of two with one key the one that did not fail."""
+    found: dict[str, Row] = {}
+    for folder in folders:
+        for row in read(folder):
+            if row.key not in found or found[row.key].status not in WELL:
+                found[row.key] = row
+    return list(found.values())
+
+
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "dict": (dict,), "Status": (str,)}
+
+
+def _row(message: dict[str, Any] | None) -> Row | None:
+    """A row whose values have the types that they should have; None for a line that is none."""
+    if message is None or message.get("format") != FORMAT:
+        return None
+    values: dict[str, Any] = {}
+    for one in fields(Row):
+        value = message.get(one.name)
+        if one.name == "findings":
+            value = tuple(_finding(inner) for inner in value) if isinstance(value, list) else ()
+        elif value is None:
+            if "None" not in str(one.type):
+                return None
+        elif type(value) not in _KINDS[str(one.type).split("[")[0].split(" |")[0]]:
+            return None
+        values[one.name] = value
+    return Row(**values)
+
+
+def _finding(value: Any) -> Finding:
+    given = value if isinstance(value, dict) else {}
+    taken = {name: given[name] for name in ("fingerprint", "title", "file") if isinstance(given.get(name), str)}
+    line = given.get("line")
+    return Finding(
+        code=str(given.get("code"))[:200], severity=str(given.get("severity"))[:20], line=line if type(line) is int else None, **taken
+    )
+
+
+def statuses(rows: Iterable[Row]) -> Iterator[tuple[str, int]]:
+    """How many rows ended how, the most first."""
+    counted: dict[str, int] = {}
+    for row in rows:
+        counted[row.status] = counted.get(row.status, 0) + 1
+    yield from sorted(counted.items(), key=lambda item: -item[1])

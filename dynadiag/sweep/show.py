@@ -1,0 +1,257 @@
+"""A sweep, a query and a comparison as documents, and the matrix page, each cell of which leads to the page of its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+import dynadiag
+from dynadiag.facts.wording import plural
+from dynadiag.render import finite_json
+from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
+from dynadiag.render.html import page as html_page
+from dynadiag.render.sanitise import clean, json_escaped
+from dynadiag.sweep.compare import Change, SweepComparison
+from dynadiag.sweep.query import Table
+from dynadiag.sweep.rows import WELL, Row, statuses
+from dynadiag.sweep.session import TASKS, SweepState
+
+_MOST_SHOWN = 20
+_WIDTH = 300
+_WORDS = {"out_of_memory": "out of memory", "timeout": "timed out"}
+
+
+def document_of(state: SweepState) -> Document:
+    """What came of a sweep: how many tasks ended how, the commonest findings, and what failed."""
+    rows = state.rows
+    failed = state.failed
+    missing = len(state.tasks) - len(rows)
+    counts = ", ".join(f"{count} {_word(status)}" for status, count in statuses(rows))
+    heads = [
+        Headline(word="FAILED" if failed else "DONE", what=f"{plural(len(rows), 'task')}", said=counts, tone="bad" if failed else "good")
+    ]
+    if missing:
+        heads.append(Headline(word="unfinished", said=f"{plural(missing, 'task')} without a row; the same command goes on", tone="unclear"))
+    heads += [Headline(word="not written", said=one, tone="bad") for one in state.unwritten[:_MOST_SHOWN]]
+    facts = [f"{state.before} of them done before"] if state.before else []
+    return Document(
+        title="dynadiag sweep",
+        facts=tuple(facts),
+        headlines=tuple(heads),
+        sections=tuple(_sections(rows, failed, str(state.folder))),
+        name="rows.jsonl",
+    )
+
+
+def _word(status: str) -> str:
+    return _WORDS.get(status, status)
+
+
+def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterator[Section]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.arm, row.verb), []).append(row)
+    yield Section(
+        title="Arms",
+        columns=(
+            Column("arm", fold=False),
+            Column("verb", fold=False),
+            *(
+                Column(name, numeric=True, fold=False)
+                for name in ("tasks", "done", "failed", "with breaks", "break sites", "recompiles", "CPU s")
+            ),
+        ),
+        items=[_arm_row(arm, verb, listed) for (arm, verb), listed in groups.items()],
+    )
+    codes: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        for one in row.findings:
+            codes.setdefault(one.code, []).append((row.subject, one.title))
+    if codes:
+        ranked = sorted(codes.items(), key=lambda item: (-len({subject for subject, _ in item[1]}), item[0]))
+        yield Section(
+            title="Findings, in most subjects first",
+            columns=(Column("code", fold=False), Column("subjects", numeric=True), Column("findings", numeric=True), Column("one of them")),
+            items=[
+                (
+                    (Part(code, code=True),),
+                    (Part(str(len({name for name, _ in said}))),),
+                    (Part(str(len(said))),),
+                    (Part(said[0][1], _WIDTH),),
+                )
+                for code, said in ranked[:_MOST_SHOWN]
+            ],
+            closing="" if len(ranked) <= _MOST_SHOWN else f"{len(ranked) - _MOST_SHOWN} more: dynadiag sweep query {folder} codes",
+        )
+    if failed:
+        reasons: dict[tuple[str, str], list[Row]] = {}
+        for row in failed:
+            reasons.setdefault((row.status, row.reason or ""), []).append(row)
+        grouped = sorted(reasons.items(), key=lambda item: -len(item[1]))
+        yield Section(
+            title="Failures, equal ones together",
+            columns=(Column("ended", fold=False), Column("tasks", numeric=True), Column("subjects"), Column("because")),
+            items=[
+                cells(Part(_word(status), tone="bad"), str(len(listed)), Part(", ".join(_few(listed)), _WIDTH), Part(reason, _WIDTH))
+                for (status, reason), listed in grouped[:_MOST_SHOWN]
+            ],
+            closing="" if len(grouped) <= _MOST_SHOWN else f"{len(grouped) - _MOST_SHOWN} more: dynadiag sweep query {folder} failures",
+        )
+
+
+def _few(rows: Sequence[Row]) -> list[str]:
+    names = list(dict.fromkeys(row.subject for row in rows))
+    return names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
+
+
+def _arm_row(arm: str, verb: str, rows: Sequence[Row]) -> tuple[Cell, ...]:
+    return cells(
+        arm,
+        verb,
+        str(len(rows)),
+        str(sum(row.status == "done" for row in rows)),
+        str(sum(row.status not in WELL for row in rows)),
+        _total([None if row.break_sites is None else bool(row.break_sites) for row in rows]),
+        _total([row.break_sites for row in rows]),
+        _total([row.recompiles for row in rows]),
+        f"{sum(row.cpu_s or 0 for row in rows):.0f}",
+    )
+
+
+def _total(counts: Sequence[int | None]) -> str:
+    """The sum of what is known; nothing where nothing is."""
+    known = [count for count in counts if count is not None]
+    return str(sum(known)) if known else ""
+
+
+def page_of(state: SweepState) -> str:
+    """The matrix as a page: a row for each subject, a column for each arm and verb."""
+    columns = list(dict.fromkeys((task.arm.name, task.verb) for task in state.tasks))
+    found = {(row.subject, row.arm, row.verb): row for row in state.rows}
+    subjects = list(dict.fromkeys(task.subject for task in state.tasks))
+    counts = list(statuses(state.rows))
+    return html_page(
+        "sweep.html",
+        title="dynadiag sweep",
+        version=dynadiag.__version__,
+        sections=[("matrix", "Matrix"), ("legend", "What the cells say")],
+        counts=[(_word(name), count) for name, count in counts],
+        columns=[clean(" ".join((arm, verb) if len({one for _, one in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
+        rows=[
+            {"subject": clean(subject, limit=200), "cells": [_cell(state, found.get((subject, *column))) for column in columns]}
+            for subject in subjects
+        ],
+    )
+
+
+def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
+    if row is None:
+        return {"word": "", "said": "", "href": None, "tone": "plain"}
+    place = state.folder / TASKS / row.key
+    name = next((one for one in ("report.html", "report.md", "output.txt") if (place / one).is_file()), None)
+    told = [
+        plural(count, word)
+        for count, word in ((row.break_sites, "break"), (row.recompiles, "recompile"), (row.fallbacks, "fallback"))
+        if count
+    ]
+    clean_run = row.status == "done" and not told
+    tone: Tone = "bad" if row.status not in WELL else "plain" if row.status == "skipped" else "good" if clean_run else "unclear"
+    return {
+        "word": _word(row.status) if row.status != "done" else "clean" if clean_run and row.graphs else "done" if not told else "",
+        "said": clean(row.reason or ", ".join(told), limit=160),
+        "href": None if name is None else quote(f"{TASKS}/{row.key}/{name}"),
+        "tone": tone,
+    }
+
+
+def document_of_table(table: Table, shown: str) -> Document:
+    """The answer of a query."""
+    return Document(
+        title=f"dynadiag sweep query {shown}",
+        sections=(
+            Section(
+                title="Rows",
+                said="" if table.rows else "no rows",
+                columns=tuple(Column(name, numeric=_numeric(table, number)) for number, name in enumerate(table.columns)),
+                items=[cells(*(Part(_text(value), _WIDTH) for value in row)) for row in table.rows],
+            ),
+        ),
+    )
+
+
+def _numeric(table: Table, number: int) -> bool:
+    values = [row[number] for row in table.rows if row[number] is not None]
+    return bool(values) and all(isinstance(value, (int, float)) for value in values)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple, dict)):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else json.dumps(value, default=str)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def document_of_comparison(found: SweepComparison, old: str, new: str) -> Document:
+    """What one sweep has gained and lost against another."""
+    worse, better = found.regressions, [one for one in found.changes if one.what == "better"]
+    if worse:
+        head = Headline(word="Worse", what=plural(len({one.subject for one in worse}), "subject"), said=_counts(worse), tone="bad")
+    elif better:
+        head = Headline(word="Better", what=plural(len({one.subject for one in better}), "subject"), said=_counts(better), tone="good")
+    else:
+        head = Headline(word="No difference", what=f"{plural(found.pairs, 'task')} compared", tone="good")
+    facts = [
+        f"{word}: {path}, torch {', '.join(versions)}" for word, path, versions in zip(("old", "new"), (old, new), found.torch, strict=True)
+    ]
+    facts.append(f"{found.pairs} tasks in both, {found.unchanged} of them unchanged")
+    facts += [f"only {word}: {plural(len(names), 'task')}" for word, names in (("old", found.only_old), ("new", found.only_new)) if names]
+    sections = [
+        Section(
+            title=title,
+            columns=(Column("subject"), Column("arm"), Column("verb"), Column("code", fold=False), Column("old"), Column("new")),
+            items=listed[:_MOST_SHOWN],
+            row=_change,
+            closing="" if len(listed) <= _MOST_SHOWN else f"{len(listed) - _MOST_SHOWN} more: --format json",
+        )
+        for title, listed in (("Worse", worse), ("Better", better))
+        if listed
+    ]
+    return Document(title="dynadiag sweep diff", facts=tuple(facts), headlines=(head,), sections=tuple(sections), name="--format json")
+
+
+def _counts(changes: Sequence[Change]) -> str:
+    ends = sum(one.kind == "status" for one in changes)
+    told = [plural(ends, "task") + " that ended in another way"] if ends else []
+    if len(changes) > ends:
+        told.append(plural(len(changes) - ends, "finding") + (" new" if changes[0].what == "worse" else " gone"))
+    return ", ".join(told)
+
+
+def _change(change: Change) -> tuple[Cell, ...]:
+    code = () if change.finding is None else (Part(change.finding.code, code=True),)
+    return (*cells(change.subject, change.arm, change.verb), code, (Part(change.old, _WIDTH),), (Part(change.new, _WIDTH),))
+
+
+def as_json(found: SweepState | SweepComparison | Table) -> str:
+    """All of it as JSON."""
+    if isinstance(found, SweepState):
+        given: dict[str, Any] = {
+            "tasks": len(found.tasks),
+            "done_before": found.before,
+            "counts": dict(statuses(found.rows)),
+            "unwritten": list(found.unwritten),
+            "rows": [asdict(row) for row in found.rows],
+        }
+    elif isinstance(found, Table):
+        given = {"columns": list(found.columns), "rows": [[_plain(value) for value in row] for row in found.rows]}
+    else:
+        given = {"worse": bool(found.regressions), **asdict(found)}
+    return json_escaped(finite_json.dumps({"schema_version": 1, "dynadiag": dynadiag.__version__, **given}, indent=1)) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else str(value)

@@ -1,0 +1,139 @@
+"""Sweeps of small programs: every way to end is a row, each task has one row, and what was done is not done again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dynadiag.errors import OutputError
+from dynadiag.sweep import rows
+from dynadiag.sweep.matrix import read_matrix
+from dynadiag.sweep.session import TASKS, SweepOptions, sweep
+from tests.unit.sweep.sweep_builders import write_matrix
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(matrix, folder, **options):
+    return sweep(read_matrix(matrix), folder, SweepOptions(**{"workers": 4, **options}), lambda state, left_s: None)
+
+
+def test_a_crash_a_hang_and_too_little_memory_are_rows(tmp_path):
+    words = ["fine", "crash", "hang", "raise", "skip", "memory"]
+    state = run(write_matrix(tmp_path, words, timeout_s=3, memory_gb=0.3), tmp_path / "out", workers=6)
+    assert {row.subject.split()[1]: row.status for row in state.rows} == {
+        "fine": "done", "crash": "crashed", "hang": "timeout", "raise": "failed", "skip": "skipped", "memory": "out_of_memory",
+    }  # fmt: skip
+    said = {row.subject.split()[1]: row.reason for row in state.rows}
+    assert said["fine"] is None
+    assert said["crash"] == "ended by SIGSEGV"
+    assert said["raise"] == "ValueError: no such luck"
+    assert said["skip"] == "it needs a download"
+    assert re.fullmatch(r"not finished after [3-9] s", said["hang"])
+    assert rows.read(tmp_path / "out") == list(state.rows)
+    assert {row.subject.split()[1] for row in state.failed} == {"crash", "hang", "raise", "memory"}
+    fine = next(row for row in state.rows if row.status == "done")
+    assert (tmp_path / "out" / TASKS / fine.key / "output.txt").read_text() == "begun fine\n"
+
+
+def test_what_a_task_leaves_behind_is_ended(tmp_path):
+    mark = os.urandom(8).hex()
+    run(write_matrix(tmp_path, [f"leave {mark}"]), tmp_path / "out")
+    left = [one for one in Path("/proc").glob("[0-9]*/environ") if f"LEFT={mark}".encode() in _read(one)]
+    assert left == []
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_only_what_has_no_row_runs_again(tmp_path):
+    count = tmp_path / "count"
+    matrix = write_matrix(tmp_path, [f"count {count}", "raise"])
+    first = run(matrix, tmp_path / "out")
+    second = run(matrix, tmp_path / "out")
+    assert (first.before, second.before) == (0, 2)
+    assert count.read_text() == "x"
+    journal = (tmp_path / "out" / rows.JOURNAL).read_bytes()
+    third = run(matrix, tmp_path / "out", retry=True)
+    assert third.before == 1  # the one that failed ran again
+    assert len((tmp_path / "out" / rows.JOURNAL).read_bytes()) > len(journal)
+    assert len(third.rows) == len(rows.read(tmp_path / "out")) == 2
+
+
+def test_shards_are_disjoint_and_complete(tmp_path):
+    matrix = write_matrix(tmp_path, [f"fine {number}" for number in range(12)])
+    parts = [run(matrix, tmp_path / f"out{number}", shard=(number, 3)) for number in (1, 2, 3) if number]
+    keys = [row.key for part in parts for row in part.rows]
+    assert len(keys) == len(set(keys)) == 12
+    assert len(rows.merged([tmp_path / f"out{number}" for number in (1, 2, 3)])) == 12
+
+
+def test_a_killed_driver_loses_only_what_was_running(tmp_path):
+    matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
+    command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "1", "--out", str(tmp_path / "out"), str(matrix)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    journal = tmp_path / "out" / rows.JOURNAL
+    hanging = f"p.py\0{'hang'}".encode()
+    _until(lambda: journal.exists() and any(hanging in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline")))
+    with pytest.raises(OutputError, match="another sweep"):
+        run(matrix, tmp_path / "out")
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
+    _until(lambda: not any(hanging in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline")))  # the guardian ends it
+    write_matrix(tmp_path, ["fine", "hang"], timeout_s=1)
+    state = run(matrix, tmp_path / "out")
+    assert state.before == 1
+    assert [row.status for row in state.rows] == ["done", "timeout"]
+
+
+def _until(happened, seconds=60):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(OutputError, match="holds something that is no sweep"):
+        run(write_matrix(tmp_path, ["fine"]), tmp_path / "mine")
+
+
+def test_a_row_that_cannot_be_written_is_said_and_the_others_are_kept(tmp_path, monkeypatch):
+    matrix = write_matrix(tmp_path, ["fine", "raise", "skip"])
+    appended = rows.append
+
+    def full(folder, row):
+        if row.status == "failed":
+            raise OSError(28, "No space left on device")
+        appended(folder, row)
+
+    monkeypatch.setattr(rows, "append", full)
+    state = run(matrix, tmp_path / "out")
+    assert state.unwritten == ("p.py raise (default, run): No space left on device",)
+    assert {row.status for row in rows.read(tmp_path / "out")} == {"done", "skipped"}
+
+
+def test_a_task_gets_gpus_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    (tmp_path / "gpu.py").write_text("import os, sys, time\ntime.sleep(0.2)\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\n")
+    scripts = ", ".join(f'"gpu.py {number}"' for number in range(5))
+    (tmp_path / "m.toml").write_text(f'verbs = ["run"]\n[subjects]\nscripts = [{scripts}]\n[[arms]]\nname = "g"\ngpus = 1\n')
+    state = run(tmp_path / "m.toml", tmp_path / "out")
+    said = [(tmp_path / "out" / TASKS / row.key / "output.txt").read_text().strip() for row in state.rows]
+    assert len(said) == 5
+    assert set(said) == {"4", "7"}

@@ -1,0 +1,115 @@
+"""The command: what it writes, what it says, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from dynadiag.sweep import query as library
+from dynadiag.sweep.rows import append
+from dynadiag_cli.app import app
+from tests.unit.sweep.sweep_builders import finding, row_of, write_matrix
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "sweep.schema.json").read_text())
+HOSTILE = "<script>alert(1)</script>\x1b[31m'; DROP TABLE rows; --"
+
+
+def sweep(*words, status):
+    found = CliRunner().invoke(app, ["sweep", *map(str, words)])
+    assert found.exit_code == status, found.output + repr(found.exception)
+    return found.stdout
+
+
+@pytest.fixture
+def swept(tmp_path):
+    folder = tmp_path / "swept"
+    folder.mkdir()
+    append(folder, row_of("a", subject=HOSTILE, graphs=2, break_sites=1, recompiles=0, findings=(finding(title=HOSTILE),), compile_s=1.5))
+    append(folder, row_of("b", status="failed", reason=HOSTILE))
+    return folder
+
+
+def test_a_sweep_writes_rows_table_and_page(tmp_path):
+    matrix = write_matrix(tmp_path, ["fine", "raise", "skip"])
+    said = sweep("--out", tmp_path / "out", matrix, status=1)
+    assert "FAILED: 3 tasks: " in said
+    assert "ValueError: no such luck" in said
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {"rows.jsonl", "rows.parquet", "report.html", "tasks"}
+    sweep("--out", tmp_path / "out", "--fail-on", "never", matrix, status=0)
+    given = json.loads(sweep("--out", tmp_path / "out", "--format", "json", matrix, status=1))
+    jsonschema.validate(given, SCHEMA)
+    assert given["counts"] == {"done": 1, "failed": 1, "skipped": 1}
+    page = (tmp_path / "out" / "report.html").read_text()
+    keys = [row["key"] for row in given["rows"]]
+    assert all(f'href="tasks/{key}/output.txt"' in page for key in keys)
+
+
+def test_a_query_is_sql_or_a_view(swept):
+    given = json.loads(
+        sweep("query", swept, "select subject, break_sites + 1 as more from rows order by key", "--format", "json", status=0)
+    )
+    jsonschema.validate(given, SCHEMA)
+    assert given["columns"] == ["subject", "more"]
+    assert given["rows"][0] == [HOSTILE, 2]
+    for view in library.VIEWS:
+        assert "\x1b" not in sweep("query", swept, view, status=0)
+    assert "GB0059" in sweep("query", swept, "codes", status=0)
+
+
+@pytest.mark.parametrize(
+    "sql", ["select * from read_text('/etc/passwd')", "copy rows to '/tmp/x.csv'", "attach '/tmp/x.db'", "selec 1", "no_view"]
+)
+def test_a_query_reaches_no_file_and_its_error_is_one_line(swept, sql):
+    found = subprocess.run(
+        [sys.executable, "-m", "dynadiag", "sweep", "query", swept, sql], capture_output=True, text=True, check=False, env=_environment()
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("dynadiag: error: the query failed")
+    assert found.stderr.count("\n") == 1
+
+
+def _environment():
+    root = Path(__file__).parents[3]
+    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'cli'}"}
+
+
+def test_the_parquet_file_has_each_row_once(swept):
+    path = library.write_parquet([row_of("a", findings=(finding(),)), row_of("b")], swept)
+    found = duckdb.sql(f"select key, findings[1].code from '{path}' order by key").fetchall()
+    assert found == [("a", "GB0059"), ("b", None)]
+
+
+def test_diff_gives_1_for_a_regression(swept, tmp_path):
+    better = tmp_path / "better"
+    better.mkdir()
+    append(better, row_of("a", subject=HOSTILE, graphs=1, break_sites=0))
+    append(better, row_of("b"))
+    assert "Better: 2 subjects: 1 task that ended in another way, 1 finding gone" in sweep("diff", swept, better, status=0)
+    given = json.loads(sweep("diff", better, swept, "--format", "json", status=1))
+    jsonschema.validate(given, SCHEMA)
+    assert given["worse"] is True
+    assert [one["kind"] for one in given["changes"]] == ["finding", "status"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none.toml"], "none.toml: No such file or directory (a matrix in TOML, or one of"),
+        (["a.toml", "b.toml"], "takes one matrix or suite, but got 2 words"),
+        (["a.toml", "--limit", "3"], "--limit is for a suite"),
+        (["a.toml", "--shard", "3/2"], "--shard takes I/N"),
+        (["diff", "one"], "compares two sweeps, but got 1 words"),
+        (["query"], "takes the folders of sweeps"),
+    ],
+)
+def test_bad_usage_is_one_line(words, said):
+    found = CliRunner().invoke(app, ["sweep", *words])
+    assert said in getattr(found.exception, "message", "") or said in found.output
