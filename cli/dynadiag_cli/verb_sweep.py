@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Examples:
 
-  dynadiag sweep matrix.toml
-
   dynadiag sweep torchvision --limit 50
-
-  dynadiag sweep query dynadiag-sweep codes
 
   dynadiag sweep diff last-night dynadiag-sweep
 """
