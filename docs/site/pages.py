@@ -87,7 +87,7 @@ def _home(page: str) -> str:
     """The folder in the project in which the links of a page begin."""
     if page in PROJECT.values():
         return "."
-    if re.fullmatch(r"codes/DM\d+\.md", page):
+    if re.fullmatch(r"codes/D[A-Z]\d+\.md", page):
         return _RULE_PAGES.rstrip("/")
     return posixpath.join("docs", posixpath.dirname(page)).rstrip("/")
 
@@ -136,16 +136,13 @@ def _codes() -> dict[str, str]:
 
 
 def _code_page(rule: Rule, cases: list[str]) -> str:
-    source = ROOT / _RULE_PAGES / f"{rule.code}.md"
-    if source.is_file():
-        return source.read_text("utf-8")
+    if rule.code in TABLE:
+        more = TABLE[rule.code].page
+        severity = f"Severity: {rule.severity or 'it depends on what was seen'}. " if not rule.code.startswith("DM") else ""
+        return f"{(ROOT / _RULE_PAGES / f'{rule.code}.md').read_text('utf-8')}\n{severity}More in [{more}](../../../docs/{more}).\n"
     parts = [f"# {rule.code}: {prose(rule.title)}"]
-    if rule.severity:
-        parts.append(f"Severity: {rule.severity}.")
     for title, text in rule.sections:
         parts += [f"## {title}", *(_lines(text))]
-    if rule.code in TABLE:
-        parts.append(f"More in [{TABLE[rule.code].page}](../{TABLE[rule.code].page}).")
     if rule.address:
         parts.append(f"[torch's page on {rule.code}]({rule.address})")
     if cases:

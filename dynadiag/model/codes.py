@@ -1,4 +1,4 @@
-"""The table of codes: each kind of finding has one row here, one page in `docs/`, and the pass that gives it.
+"""The table of codes: each kind of finding has one row here, one page in `dynadiag/rules/pages`, and the pass that gives it.
 
 A code is a plain string in `report.json` and in the reports, and never changes its meaning. Breaks to which torch gave an id of its own
 carry that (`GB0170`); all others are rows of this table.
@@ -17,7 +17,7 @@ TABLE: dict[str, Code] = {}
 class Code:
     """One row: `what` says when it is given, in the words of its `page` below `docs/`.
 
-    Codes of mutations have a page of their own in `dynadiag/rules/pages`. `severity` is that of every finding with this code; None where
+    `severity` is that of every finding with this code; None where
     it depends on what was seen.
     """
 

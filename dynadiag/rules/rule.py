@@ -17,6 +17,10 @@ from dynadiag.rules.torch_breaks import torch_break, torch_ids
 _PAGES = Path(__file__).with_name("pages")
 # Where torch's own messages link to (`torch/_dynamo/exc.py`, 2.11 and 2.15).
 _SITE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{}.html"
+_COST = (
+    "The code before and after this line is compiled apart, and Python runs the line between (under `fullgraph=True` it is an error). "
+    "`dynadiag explain --cost` measures what that costs in your program."
+)
 _TORCHS = re.compile(r"GB[0-9]{4}")
 _GB = re.compile(r"(?:GB)?(\d{1,6})")
 
@@ -39,14 +43,14 @@ def find_rule(name: str) -> Rule:
         code = f"GB{int(number[1]):04}"
     if code in TABLE:
         row = TABLE[code]
-        return Rule(code=code, title=row.title, severity=row.severity, sections=_page(code) or (("Given for", row.what),))
+        return Rule(code=code, title=row.title, severity=row.severity, sections=_page(code))
     said = torch_break(code)
     if said is None:
         near = difflib.get_close_matches(code, [*TABLE, *torch_ids()], 3)
         hint = f": did you mean {' or '.join(near)}?" if near else "; `dynadiag rule` lists all"
         raise UsageError(f"no code {code[:40]!r}{hint}")
     hints = "\n".join(f"- {hint}" for hint in said["hints"])
-    sections = [("torch says", said["explanation"]), ("Hints of torch", hints), ("dynadiag advises", _advised(code))]
+    sections = [("torch says", said["explanation"]), ("Hints of torch", hints), ("dynadiag advises", _advised(code)), ("Cost", _COST)]
     return Rule(
         code=code,
         title=said["type"],
@@ -66,11 +70,8 @@ def page_address(code: str) -> str | None:
 
 
 def _page(code: str) -> tuple[tuple[str, str], ...]:
-    """The sections of a code's own page: What, Why, Cost, Fix with its code before and after; none when it has no page."""
-    path = _PAGES / f"{code}.md"
-    if not path.is_file():
-        return ()
-    body = path.read_text("utf-8").partition("\n")[2]
+    """The sections of the page of a code of ours: What, Why, Cost, Fix with its code before and after."""
+    body = (_PAGES / f"{code}.md").read_text("utf-8").partition("\n")[2]
     parts = re.split(r"^\*\*(\w+)\.\*\* ", body, flags=re.MULTILINE)[1:]
     return tuple((title, _plain(text)) for title, text in zip(parts[::2], parts[1::2], strict=True))
 

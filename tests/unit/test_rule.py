@@ -33,7 +33,7 @@ def test_torchs_own_words_and_its_page_stand_beside_our_advice():
     )
     assert lines[-1] == "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"
     titles = [section["title"] for section in json.loads(run("GB0170", "--json").stdout)[0]["sections"]]
-    assert titles == ["torch says", "Hints of torch", "dynadiag advises"]
+    assert titles == ["torch says", "Hints of torch", "dynadiag advises", "Cost"]
 
 
 @pytest.mark.parametrize("name", ["gb0170", "GB170", "170", " gb0170 "])
