@@ -73,11 +73,17 @@ def sweep(
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", rich_help_panel=RUNNING, help="Run again what failed in an earlier call.")] = False,
+    minify: Annotated[
+        bool, typer.Option("--minify", rich_help_panel=RUNNING, help="In the end reduce one of each kind of failure to a reproducer.")
+    ] = False,
     arms: Annotated[
         str | None, typer.Option("--arms", rich_help_panel=REPORT, metavar="OLD,NEW", help="With diff: compare these two arms.")
     ] = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", rich_help_panel=REPORT, help="What makes the exit status 1: a task that failed, or findings too.")
+        FailOn,
+        typer.Option(
+            "--fail-on", rich_help_panel=REPORT, help="What makes the exit status 1: a task that failed, or also findings and bad verdicts."
+        ),
     ] = "failure",
     output_format: AsFormat = "text",
     output: Output = None,
@@ -107,7 +113,9 @@ def sweep(
     part = _shard(shard)
     matrix = _matrix(target[0], limit)
     matrix = matrix if timeout_s is None else replace(matrix, timeout_s=timeout_s)
-    options = SweepOptions(workers=workers or max(1, (os.cpu_count() or 2) // 2), engine=engine, address=address, shard=part, retry=retry)
+    options = SweepOptions(
+        workers=workers or max(1, (os.cpu_count() or 2) // 2), engine=engine, address=address, shard=part, retry=retry, minify=minify
+    )
     folder = out or Path("dynadiag-sweep")
     state = _run(matrix, folder, options)
     showing.write_page(lambda: show.page_of(state), folder)
@@ -153,7 +161,8 @@ def _duration(seconds: float) -> str:
 def _exit_status(state: SweepState, fail_on: str) -> int:
     grave = {"error": ("error",), "warning": ("error", "warning")}.get(fail_on, ())
     findings = any(one.severity in grave for row in state.rows for one in row.findings)
-    unfinished = len(state.rows) < len(state.tasks)
+    findings = findings or (bool(grave) and any(row.exit_status == 1 and row.status == "done" for row in state.rows))
+    unfinished = bool({task.key for task in state.tasks} - {row.key for row in state.rows})
     return int(fail_on != "never" and (bool(state.failed) or findings or unfinished))
 
 
@@ -169,6 +178,9 @@ def _query(words: list[str], output_format: str, output: str | None) -> None:
         raise UsageError(f"sweep query takes the folders of sweeps and one SQL query or view ({', '.join(VIEWS)})")
     sql = asked[0] if asked else "totals"
     found = query(merged(folders), sql)
+    if output_format == "text":
+        showing.emit(show.text_of(found), output, sys.stdout)
+        return
     told = show.document_of_table(found, sql)
     showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout)
 

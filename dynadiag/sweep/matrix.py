@@ -150,6 +150,8 @@ def read_matrix(path: Path) -> Matrix:
         raise UsageError(f"{path}: two arms have the same name: {', '.join(names)[:200]}")
     if not (matrix.scripts or matrix.functions or matrix.suites):
         raise UsageError(f"{path} names no subjects: [subjects] has {', '.join(_SUBJECTS)}")
+    if "fix" in matrix.verbs and (matrix.functions or matrix.suites):
+        raise UsageError(f"{path}: fix changes scripts of your own: give it a matrix that has only scripts")
     return matrix
 
 

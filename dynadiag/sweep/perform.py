@@ -28,6 +28,8 @@ _GRACE_S = 20.0
 _LONGEST_REPORT = 256 << 20
 _TAIL_BYTES = 1 << 16
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
+_RESULTS = {"parity": "parity.json", "bench": "bench.json", "fix": "fix.json", "minify": "minify.json"}
+"""The file with the result of a verb whose exit status 1 is its verdict and no failure."""
 OUTPUT = "output.txt"
 """What the task printed, in its folder."""
 
@@ -53,8 +55,8 @@ def perform(task: Task, folder: Path, limits: Limits, gpus: tuple[str, ...] | No
         tail = _tail(said)
     folder.mkdir(parents=True, exist_ok=True)
     write_inside(folder, OUTPUT, tail)
-    report = _report(folder) if task.verb in ("explain", "parity") else None
-    status, reason = _status(ended, report, tail)
+    report = _read(folder / _RESULTS.get(task.verb, "report.json"))
+    status, reason = _status(task, ended, report, tail)
     return _row(task, ended, None if status == "skipped" else report, status=status, reason=reason, started=started)
 
 
@@ -69,16 +71,22 @@ class _Ended:
 
 
 def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
-    """The verb with its options; of a script that is not finished in time, `explain` still says what was recorded."""
+    """The verb with its options; of a script that is not finished in time, `explain` still says what was recorded.
+
+    `fix`, `bench` and `minify` run in the interpreter of their program, which needs dynadiag then.
+    """
     script, *rest = task.words
+    own = [sys.executable, "-m", "dynadiag", task.verb, "--out", str(folder)]
+    there = [task.arm.python, *own[1:]]
     if task.verb == "run":
         return [task.arm.python, script, *rest]
-    options = ["--out", str(folder)]
     if task.verb == "explain":
-        options += ["--quiet", "--python", task.arm.python, "--timeout", str(limits.timeout_s)]
-    elif task.verb in ("fix", "parity"):
-        options += ["--python", task.arm.python]
-    return [sys.executable, "-m", "dynadiag", task.verb, *options, script, *rest]
+        return [*own, "--quiet", "--python", task.arm.python, "--timeout", str(limits.timeout_s), script, *rest]
+    if task.verb == "parity":
+        return [*own, "--python", task.arm.python, script, *rest]
+    if task.verb == "minify":
+        return [*there, "--quiet", "--jobs", "1", script, *rest]
+    return [*there, script, *rest] if task.verb == "fix" else [*there, script, "--", *rest]
 
 
 def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tuple[str, ...] | None) -> _Ended:
@@ -176,14 +184,14 @@ def _tail(path: Path) -> bytes:
         return stream.read()
 
 
-def _report(folder: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return parsed(read_small(folder / "report.json", _LONGEST_REPORT))
+        return parsed(read_small(path, _LONGEST_REPORT))
     except OSError:
         return None
 
 
-def _status(ended: _Ended, report: dict[str, Any] | None, tail: bytes) -> tuple[Status, str | None]:
+def _status(task: Task, ended: _Ended, report: dict[str, Any] | None, tail: bytes) -> tuple[Status, str | None]:
     """How it ended, and why not well. The words come from what the task printed last."""
     if ended.cut == "out_of_memory":
         return "out_of_memory", f"ended at {ended.memory_kb / 1e6:.1f} GB, over its limit"
@@ -193,7 +201,7 @@ def _status(ended: _Ended, report: dict[str, Any] | None, tail: bytes) -> tuple[
         number = ended.signal or (ended.exit_status or 0) - 128
         name = signal.Signals(number).name if number in set(map(int, signal.Signals)) else str(number)
         return "crashed", f"ended by {name}"
-    if ended.exit_status == 0:
+    if ended.exit_status == 0 or (ended.exit_status == 1 and task.verb in _RESULTS and report is not None):
         return "done", None
     last = _last_line(tail)
     return ("skipped" if ended.exit_status == CANNOT else "failed"), last or f"exit status {ended.exit_status}"
@@ -209,7 +217,7 @@ def _last_line(tail: bytes) -> str | None:
 
 def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: Status, reason: str | None, started: datetime) -> Row:
     versions = dict(task.versions)
-    summary = (report or {}).get("summary") or {}
+    summary = ((report or {}).get("summary") or {}) if task.verb == "explain" else {}
     work = (report or {}).get("compiled_work") or {}
     return Row(
         key=task.key,
@@ -224,6 +232,7 @@ def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: St
         library=versions.get(task.suite),
         status=status,
         reason=reason,
+        verdict=_verdict(task.verb, report) if status == "done" else None,
         exit_status=ended.exit_status,
         signal=ended.signal,
         started_at=started.isoformat(timespec="seconds"),
@@ -238,8 +247,38 @@ def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: St
         mutations=summary.get("mutations"),
         compile_s=summary.get("compile_s"),
         compiled_share=work.get("share"),
-        findings=tuple(_findings(report)),
+        findings=tuple(_findings(report)) if task.verb == "explain" else (),
     )
+
+
+def _verdict(verb: str, result: dict[str, Any] | None) -> str | None:
+    """What `parity`, `bench`, `fix` or `minify` found, in a few words."""
+    if result is None:
+        return None
+    if verb == "bench":
+        said = (f"{one.get('arm')} {one.get('verdict')} {_times(one.get('speedup'))}".strip() for one in result.get("comparisons") or ())
+        return ", ".join(said)[:300] or None
+    summary = result.get("summary") or {}
+    if verb == "minify":
+        proven = "proven" if result.get("proven") else "not proven"
+        return f"{result.get('kind')}: {_size(result.get('size_before'))} to {_size(result.get('size_after'))}, {proven}"
+    if verb == "fix":
+        return f"{summary.get('cured')} of {summary.get('findings')} cured"
+    return (
+        f"{summary.get('findings')} differences in {summary.get('compared')} of {summary.get('graphs')} graphs"
+        if verb == "parity"
+        else None
+    )
+
+
+def _size(size: Any) -> str:
+    """The size of a graph or a script, as `minify.json` has it."""
+    counts = size if isinstance(size, dict) else {}
+    return next((f"{counts[unit]} {unit}" for unit in ("nodes", "statements") if isinstance(counts.get(unit), int)), "unknown size")
+
+
+def _times(speedup: Any) -> str:
+    return f"{speedup:.2f}x" if isinstance(speedup, (int, float)) else ""
 
 
 def _findings(report: dict[str, Any] | None) -> Iterator[Finding]:

@@ -16,7 +16,8 @@ from dynadiag.sweep.rows import JOURNAL, Row
 
 PARQUET = "rows.parquet"
 VIEWS = {
-    "status": "SELECT subject, arm, verb, status, break_sites, recompiles, fallbacks, compiled_share, reason FROM rows ORDER BY ALL",
+    "status": "SELECT subject, arm, verb, status, break_sites, recompiles, fallbacks, compiled_share, verdict, reason"
+    " FROM rows ORDER BY ALL",
     "totals": "SELECT arm, verb, count(*) AS tasks, count(*) FILTER (status = 'done') AS done, count(*) FILTER (status = 'skipped') AS"
     " skipped, count(*) FILTER (status NOT IN ('done', 'skipped')) AS failed, count(*) FILTER (break_sites > 0) AS with_breaks,"
     " sum(break_sites) AS break_sites, sum(recompiles) AS recompiles, round(sum(cpu_s), 1) AS cpu_s FROM rows GROUP BY ALL ORDER BY ALL",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -38,7 +39,8 @@ class Finding:
 class Row:
     """What came of one task. Seconds of the task's processes; `memory_mb` of them together, as seen every half second.
 
-    The counts are those of `report.json`, None where the verb has none or no report came of it.
+    `verdict` is that of `parity`, `bench` and `fix`, whose exit status is 1 for a bad one. The counts are those of `report.json`, None
+    where the verb has none or no report came of it.
     """
 
     key: str
@@ -48,6 +50,7 @@ class Row:
     verb: str
     status: Status
     reason: str | None = None
+    verdict: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     dynadiag: str | None = None
     torch: str | None = None
@@ -158,6 +161,18 @@ def _finding(value: Any) -> Finding:
     return Finding(
         code=str(given.get("code"))[:200], severity=str(given.get("severity"))[:20], line=line if type(line) is int else None, **taken
     )
+
+
+_NUMBERS = re.compile(r"0x[0-9a-f]+|(?<![\w.])\d+(?:\.\d+)?(?![\w])")
+
+
+def groups_of(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that did not end well, equal failures together: the same end and reason but for free-standing numbers. Largest groups first."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.status not in WELL:
+            found.setdefault((row.status, _NUMBERS.sub("N", row.reason or "")), []).append(row)
+    return sorted(found.values(), key=len, reverse=True)
 
 
 def statuses(rows: Iterable[Row]) -> Iterator[tuple[str, int]]:

@@ -17,8 +17,8 @@ from dynadiag.record.guardian import guarded
 from dynadiag.sweep import local, on_ray, rows
 from dynadiag.sweep.matrix import Matrix
 from dynadiag.sweep.perform import Limits, perform
-from dynadiag.sweep.rows import WELL, Row
-from dynadiag.sweep.tasks import Task, tasks_of
+from dynadiag.sweep.rows import WELL, Row, groups_of
+from dynadiag.sweep.tasks import Task, tasks_of, to_minify
 
 TASKS = "tasks"
 """The folder of a sweep that has one folder for each task, named by its key."""
@@ -28,6 +28,7 @@ _SHARE_OF_MEMORY = 0.9
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
     """How to run a sweep. `workers` tasks at a time; `shard` (i, n) takes the i-th of n parts; `retry` runs again what failed before.
+    `minify` reduces one of each group of equal failures at the end.
 
     `engine` is local or ray; `address` is that of a Ray cluster, None for one on this machine.
     """
@@ -37,6 +38,7 @@ class SweepOptions:
     address: str | None = None
     shard: tuple[int, int] = (1, 1)
     retry: bool = False
+    minify: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,10 @@ class SweepState:
         return tuple(row for row in self.rows if row.status not in WELL)
 
 
-def sweep(matrix: Matrix, folder: Path, options: SweepOptions, told: Callable[[SweepState, float | None], None]) -> SweepState:
+_Told = Callable[[SweepState, float | None], None]
+
+
+def sweep(matrix: Matrix, folder: Path, options: SweepOptions, told: _Told) -> SweepState:
     """Run what has no row in `folder` yet. `told` hears of each end: where the sweep stands, and the seconds left as far as can be said.
 
     Raises UsageError, OutputError; KeyboardInterrupt after ending what was running: all rows are kept, and the same call goes on.
@@ -71,17 +76,31 @@ def sweep(matrix: Matrix, folder: Path, options: SweepOptions, told: Callable[[S
         state = SweepState(folder=folder, tasks=tuple(tasks), rows=tuple(done.values()), before=len(done))
         told(state, None)
         guarded()
-        begun = time.monotonic()
-        for number, (task, result) in enumerate(_ends(missing, matrix, folder, options), 1):
-            try:
-                if isinstance(result, OSError):
-                    raise result
-                rows.append(folder, result)
-                state = replace(state, rows=(*state.rows, result))
-            except OSError as error:
-                said = f"{task.subject} ({task.arm.name}, {task.verb}): {error.strerror or error}"
-                state = replace(state, unwritten=(*state.unwritten, said))
-            told(state, (time.monotonic() - begun) / number * (len(missing) - number))
+        state = _run(missing, state, matrix, options, told)
+        if options.minify:
+            failing = {task.key: task for task in tasks if task.verb in ("run", "explain")}
+            cheapest = (
+                min(group, key=lambda row: row.cpu_s or 0.0) for group in groups_of(row for row in state.rows if row.key in failing)
+            )
+            reductions = [to_minify(failing[row.key]) for row in cheapest]
+            state = replace(state, rows=(*state.rows, *(known[task.key] for task in reductions if task.key in known)))
+            state = _run([task for task in reductions if task.key not in known], state, matrix, options, told)
+    return state
+
+
+def _run(missing: Sequence[Task], state: SweepState, matrix: Matrix, options: SweepOptions, told: _Told) -> SweepState:
+    """Run tasks to their end, each row written at once."""
+    begun = time.monotonic()
+    for number, (task, result) in enumerate(_ends(missing, matrix, state.folder, options), 1):
+        try:
+            if isinstance(result, OSError):
+                raise result
+            rows.append(state.folder, result)
+            state = replace(state, rows=(*state.rows, result))
+        except OSError as error:
+            said = f"{task.subject} ({task.arm.name}, {task.verb}): {error.strerror or error}"
+            state = replace(state, unwritten=(*state.unwritten, said))
+        told(state, (time.monotonic() - begun) / number * (len(missing) - number))
     return state
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
+from rich.cells import cell_len
+
 import dynadiag
 from dynadiag.facts.wording import plural
 from dynadiag.render import finite_json
@@ -16,11 +18,12 @@ from dynadiag.render.html import page as html_page
 from dynadiag.render.sanitise import clean, json_escaped
 from dynadiag.sweep.compare import Change, SweepComparison
 from dynadiag.sweep.query import Table
-from dynadiag.sweep.rows import WELL, Row, statuses
+from dynadiag.sweep.rows import WELL, Row, groups_of, statuses
 from dynadiag.sweep.session import TASKS, SweepState
 
 _MOST_SHOWN = 20
 _WIDTH = 300
+_WIDEST = 72
 _WORDS = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 
@@ -28,7 +31,7 @@ def document_of(state: SweepState) -> Document:
     """What came of a sweep: how many tasks ended how, the commonest findings, and what failed."""
     rows = state.rows
     failed = state.failed
-    missing = len(state.tasks) - len(rows)
+    missing = len({task.key for task in state.tasks} - {row.key for row in rows})
     counts = ", ".join(f"{count} {_word(status)}" for status, count in statuses(rows))
     heads = [
         Headline(word="FAILED" if failed else "DONE", what=f"{plural(len(rows), 'task')}", said=counts, tone="bad" if failed else "good")
@@ -59,12 +62,10 @@ def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterat
         columns=(
             Column("arm", fold=False),
             Column("verb", fold=False),
-            *(
-                Column(name, numeric=True, fold=False)
-                for name in ("tasks", "done", "failed", "with breaks", "break sites", "recompiles", "CPU s")
-            ),
+            *(Column(name, numeric=True, fold=False) for name in ("tasks", "done", "failed", "broken", "breaks", "recompiles", "CPU s")),
         ),
         items=[_arm_row(arm, verb, listed) for (arm, verb), listed in groups.items()],
+        closing="broken: tasks with a graph break; breaks: places where graphs break",
     )
     codes: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
@@ -86,17 +87,29 @@ def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterat
             ],
             closing="" if len(ranked) <= _MOST_SHOWN else f"{len(ranked) - _MOST_SHOWN} more: dynadiag sweep query {folder} codes",
         )
+    reduced = [row for row in rows if row.verb == "minify"]
+    if reduced:
+        yield Section(
+            title="Reproducers, one for each kind of failure",
+            columns=(Column("subject"), Column("arm"), Column("reduced"), Column("folder")),
+            items=[
+                cells(row.subject, row.arm, Part(row.verdict or row.reason or row.status, _WIDTH), f"{folder}/{TASKS}/{row.key}")
+                for row in reduced
+            ],
+        )
     if failed:
-        reasons: dict[tuple[str, str], list[Row]] = {}
-        for row in failed:
-            reasons.setdefault((row.status, row.reason or ""), []).append(row)
-        grouped = sorted(reasons.items(), key=lambda item: -len(item[1]))
+        grouped = groups_of(failed)
         yield Section(
             title="Failures, equal ones together",
             columns=(Column("ended", fold=False), Column("tasks", numeric=True), Column("subjects"), Column("because")),
             items=[
-                cells(Part(_word(status), tone="bad"), str(len(listed)), Part(", ".join(_few(listed)), _WIDTH), Part(reason, _WIDTH))
-                for (status, reason), listed in grouped[:_MOST_SHOWN]
+                cells(
+                    Part(_word(listed[0].status), tone="bad"),
+                    str(len(listed)),
+                    Part(", ".join(_few(listed)), _WIDTH),
+                    Part(listed[0].reason or "", _WIDTH),
+                )
+                for listed in grouped[:_MOST_SHOWN]
             ],
             closing="" if len(grouped) <= _MOST_SHOWN else f"{len(grouped) - _MOST_SHOWN} more: dynadiag sweep query {folder} failures",
         )
@@ -129,7 +142,7 @@ def _total(counts: Sequence[int | None]) -> str:
 
 def page_of(state: SweepState) -> str:
     """The matrix as a page: a row for each subject, a column for each arm and verb."""
-    columns = list(dict.fromkeys((task.arm.name, task.verb) for task in state.tasks))
+    columns = list(dict.fromkeys([*((task.arm.name, task.verb) for task in state.tasks), *((row.arm, row.verb) for row in state.rows)]))
     found = {(row.subject, row.arm, row.verb): row for row in state.rows}
     subjects = list(dict.fromkeys(task.subject for task in state.tasks))
     counts = list(statuses(state.rows))
@@ -161,7 +174,7 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     tone: Tone = "bad" if row.status not in WELL else "plain" if row.status == "skipped" else "good" if clean_run else "unclear"
     return {
         "word": _word(row.status) if row.status != "done" else "clean" if clean_run and row.graphs else "done" if not told else "",
-        "said": clean(row.reason or ", ".join(told), limit=160),
+        "said": clean(row.reason or row.verdict or ", ".join(told), limit=160),
         "href": None if name is None else quote(f"{TASKS}/{row.key}/{name}"),
         "tone": tone,
     }
@@ -170,16 +183,32 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
 def document_of_table(table: Table, shown: str) -> Document:
     """The answer of a query."""
     return Document(
-        title=f"dynadiag sweep query {shown}",
+        title="dynadiag sweep query",
         sections=(
             Section(
-                title="Rows",
+                title=shown,
                 said="" if table.rows else "no rows",
                 columns=tuple(Column(name, numeric=_numeric(table, number)) for number, name in enumerate(table.columns)),
                 items=[cells(*(Part(_text(value), _WIDTH) for value in row)) for row in table.rows],
             ),
         ),
     )
+
+
+def text_of(table: Table) -> str:
+    """The answer as a table that is as wide as it has to be: a number is never cut, a text after 72 characters."""
+    shown = [[clean(name, limit=_WIDEST) for name in table.columns]]
+    shown += [[clean(_text(value), limit=_WIDEST) for value in row] for row in table.rows]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    right = [_numeric(table, number) for number in range(len(table.columns))]
+    lines = []
+    for row in shown:
+        padded = [
+            " " * (width - cell_len(text)) + text if number else text + " " * (width - cell_len(text))
+            for text, width, number in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join([*lines, "" if table.rows else "no rows"]).rstrip() + "\n"
 
 
 def _numeric(table: Table, number: int) -> bool:
@@ -192,7 +221,7 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, (list, tuple, dict)):
         return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else json.dumps(value, default=str)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def document_of_comparison(found: SweepComparison, old: str, new: str) -> Document:

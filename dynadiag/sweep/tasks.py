@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,6 @@ class Task:
     words: tuple[str, ...]
     cwd: str
     versions: tuple[tuple[str, str | None], ...]
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder in the sweep."""
-        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +99,12 @@ def _task(matrix: Matrix, subject: _Subject, arm: Arm, verb: str, words: tuple[s
         cwd=str(matrix.folder),
         versions=versions,
     )
+
+
+def to_minify(task: Task) -> Task:
+    """The task that reduces what failed in this one."""
+    key = hashlib.sha256(f"{task.key} minify".encode()).hexdigest()[:20]
+    return replace(task, key=key, verb="minify")
 
 
 def _subjects(matrix: Matrix) -> Iterator[_Subject]:

@@ -86,6 +86,7 @@ def test_arms_that_a_script_cannot_tell_apart_are_refused(folder):
         ('[subjects]\nscripts = ["a.py"]\n[[arms]]\nname = "x"\npython = "no/python"', "python: there is no file"),
         ('[subjects]\nscripts = ["a.py"]\n[[arms]]\nname = "x"\nprecision = "fp8"', "precision has to be one of fp32, bf16, fp16"),
         ('[subjects]\nscripts = ["a.py"]\n[[arms]]\nname = "x"\n[[arms]]\nname = "x"', "two arms have the same name"),
+        ('verbs = ["fix"]\n[subjects]\nfunctions = ["a:b"]', "fix changes scripts of your own"),
         ("verbs = ['run']", "names no subjects"),
         ("= 3", "is not valid TOML"),
         ("a = " + "[" * 5000, "is not valid TOML"),

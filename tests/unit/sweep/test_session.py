@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.errors import OutputError
-from dynadiag.sweep import rows
+from dynadiag.sweep import perform, rows
 from dynadiag.sweep.matrix import read_matrix
 from dynadiag.sweep.session import TASKS, SweepOptions, sweep
 from tests.unit.sweep.sweep_builders import write_matrix
@@ -126,6 +126,28 @@ def test_a_row_that_cannot_be_written_is_said_and_the_others_are_kept(tmp_path, 
     state = run(matrix, tmp_path / "out")
     assert state.unwritten == ("p.py raise (default, run): No space left on device",)
     assert {row.status for row in rows.read(tmp_path / "out")} == {"done", "skipped"}
+
+
+def test_failures_of_one_kind_are_reduced_once(tmp_path, monkeypatch):
+    reducer = tmp_path / "reducer.py"
+    size = '{"nodes": 9}, "size_after": {"nodes": 2}'
+    reducer.write_text(
+        "import pathlib, sys\nfolder = pathlib.Path(sys.argv[1])\nfolder.mkdir()\n"
+        f'(folder / \'minify.json\').write_text(\'{{"kind": "crash", "proven": true, "size_before": {size}}}\')\n'
+    )
+    command = perform._command
+
+    def reducing(task, folder, limits):
+        return [sys.executable, str(reducer), str(folder)] if task.verb == "minify" else command(task, folder, limits)
+
+    monkeypatch.setattr(perform, "_command", reducing)
+    matrix = write_matrix(tmp_path, ["fine", "crash 1", "crash 2", "raise"])
+    state = run(matrix, tmp_path / "out", minify=True)
+    assert [(row.verb, row.status, row.verdict) for row in state.rows[4:]] == [("minify", "done", "crash: 9 nodes to 2 nodes, proven")] * 2
+    assert {row.subject.split()[1] for row in state.rows[4:]} == {"crash", "raise"}
+    again = run(matrix, tmp_path / "out", minify=True)
+    assert {row.key for row in again.rows} == {row.key for row in state.rows}
+    assert len(rows.read(tmp_path / "out")) == 6
 
 
 def test_a_task_gets_gpus_of_its_own(tmp_path, monkeypatch):

@@ -81,6 +81,14 @@ def _environment():
     return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'cli'}"}
 
 
+def test_a_number_is_never_cut(swept, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    said = sweep("query", swept, "select 1234567.891 as n, repeat('x', 60) as a, repeat('y', 500) as b, 3 as m", status=0)
+    assert "1.23457e+06" not in said
+    assert "1234567.891" in said
+    assert said.splitlines()[1].endswith("  3")
+
+
 def test_the_parquet_file_has_each_row_once(swept):
     path = library.write_parquet([row_of("a", findings=(finding(),)), row_of("b")], swept)
     found = duckdb.sql(f"select key, findings[1].code from '{path}' order by key").fetchall()
