@@ -81,7 +81,7 @@ def _told(run: Path) -> RunInfo | None:
 
 def to_remove(runs: Sequence[RunEntry], *, keep: int | None = None, older_than_days: float | None = None) -> list[RunEntry]:
     """The ended runs that are neither among the newest `keep` nor younger than so many days."""
-    newest = {run.directory for run in runs[len(runs) - keep :]} if keep else set()
+    newest = {run.directory for run in runs[-keep:]} if keep else set()
     limit = None if older_than_days is None else datetime.now(UTC) - timedelta(days=older_than_days)
     return [run for run in runs if run.ended and run.directory not in newest and (limit is None or run.started_at < limit)]
 

@@ -55,6 +55,7 @@ def test_runs_are_listed_and_nothing_is_deleted(folder):
 
 
 def test_old_runs_are_deleted_and_other_folders_stay(folder):
+    assert "0 of 3 runs: would be deleted" in run(folder, "--keep", 5, "--dry-run").stdout
     assert "2 of 3 runs: would be deleted" in run(folder, "--keep", 1, "--dry-run").stdout
     assert "1 of 3 runs: deleted" in run(folder, "--older-than", 30).stdout
     assert names(folder) == ["0002-train", "0003-train", "latest", "notes"]
