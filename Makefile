@@ -6,13 +6,14 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 python := .venv/bin/python
 
-.PHONY: help demo test setup lint docs lock readme-picture bench-overhead bench-reader clean
+.PHONY: help demo test setup lint docs links lock readme-picture bench-overhead bench-reader clean
 
 help:
 	@echo "make demo            set up .venv, then diagnose samples/bert_train_step.py"
 	@echo "make test            set up .venv, then run the whole test suite (PYTEST_ARGS, WORKERS)"
 	@echo "make lint            ruff check, ruff format --check, mypy --strict"
 	@echo "make docs            the documentation as a site of static files, in build/site"
+	@echo "make links           ask the addresses of other sites in the documentation whether they are still there"
 	@echo "make readme-picture  draw docs/images/demo.svg again from a real run"
 	@echo "make bench-overhead  measure what recording costs on three models (BENCH_ARGS)"
 	@echo "make bench-reader    measure the trace reader beside tlparse (BENCH_ARGS)"
@@ -35,6 +36,9 @@ lint: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
+
+links: setup
+	PYTHONPATH=.:cli $(python) docs/site/links.py
 
 readme-picture: setup
 	$(python) docs/make_picture.py docs/images/demo.svg

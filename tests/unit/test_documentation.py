@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import json
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import typer
 from typer.main import get_command
 
 import dynadiag
+from dynadiag.rules.rule import page_address
+from dynadiag.rules.torch_breaks import torch_ids
 from dynadiag_cli.main import app
+from tests.documented import commands
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -20,6 +27,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs/mutations").glob("*.md")),
     *sorted((ROOT / "dynadiag/rules/pages").glob("*.md")),
 ]
+PROGRAMS = ("dynadiag", "make", "bash", "pip", "python", "git", ".venv/bin/python", ".venv-oldest/bin/python")
 by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -55,18 +63,25 @@ def test_the_index_lists_every_page():
 
 @by_name
 def test_options_in_examples_exist(document):
+    """Each command is taken apart as the program does it: its options exist, and their values and arguments are accepted."""
     verbs = get_command(app).commands
-    unknown = []
-    for line in re.findall(r"^\$ dynadiag (.*)$", blocks(document, "console"), re.MULTILINE):
-        words = line.split("#")[0].split()
-        command = verbs.get(words[0], get_command(app))
-        known = {option for parameter in command.params for option in parameter.opts} | {"--", "-m"}
-        # Options end where the target begins: at a path, after `-m`, after `--`.
-        end = next((at for at, word in enumerate(words[1:], 1) if word in ("--", "-m") or word.endswith((".py", ".log"))), len(words))
-        unknown += [word for word in words[1:end] if word.startswith("-") and word not in known]
-        if words[0] not in verbs and words[0] not in known:
-            unknown.append(words[0])
-    assert unknown == []
+    written = "".join(re.split(r"^```.*?^```", document.read_text(), flags=re.MULTILINE | re.DOTALL))
+    shown = [words for page, words in commands() if ROOT / page == document]
+    if document.name != "CHANGELOG.md":  # in prose a command may be without its target
+        shown += [["dynadiag", *words.split()] for words in re.findall(r"`dynadiag ([a-z]+ [^`\n]*)`", written)]
+    refused = []
+    for words in shown:
+        if words[0] not in PROGRAMS:
+            refused.append((words, "no program of ours or of the set-up"))
+        elif words[0] == "dynadiag" and words[1] not in ("--install-completion", "--show-completion"):
+            try:
+                verbs[words[1]].make_context(words[1], words[2:])
+            except typer.Exit:  # --help
+                continue
+            except Exception as error:
+                if "Missing argument" not in str(getattr(error, "message", "")) and "MissingParameter" not in repr(error):
+                    refused.append((words, repr(error)))
+    assert refused == []
 
 
 @by_name
@@ -87,6 +102,29 @@ def test_public_names_in_the_readme_exist():
     tree = ast.parse(blocks(ROOT / "README.md", "python"))
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dynadiag"}
     assert named == set(dynadiag.__all__) - {"__version__"}
+
+
+def test_addresses_of_other_sites_are_whole():
+    """Whether they can be read is asked online by `make links`."""
+    spec = importlib.util.spec_from_file_location("links", ROOT / "docs/site/links.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    links = module.outer_links()
+    assert len(links) >= 5
+    for address, pages in links.items():
+        parts = urlsplit(address)
+        assert parts.scheme == "https" and re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", parts.netloc) and not ADDRESSES.search(address), pages
+
+
+def test_the_pages_of_torchs_ids_are_those_that_torch_names():
+    """The address in torch's own messages, from its source: nothing is imported or asked."""
+    torch = importlib.util.find_spec("torch")
+    source = Path(torch.origin).with_name("_dynamo") if torch else pytest.skip("without torch")
+    (base,) = re.findall(r'"(https://\S+/gb/)"', (source / "exc.py").read_text())
+    known = json.loads((source / "graph_break_registry.json").read_text())
+    for name in set(torch_ids()) & set(known):
+        assert page_address(name) == f"{base}gb{name.removeprefix('GB')}.html"
+    assert len(set(torch_ids()) & set(known)) > 500
 
 
 def test_the_changelog_knows_this_version():
