@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import builtins
+import textwrap
+from collections.abc import Iterator, Mapping
 
+from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import dotted
+from dynadiag.facts.user_frames import of_last_run
+from dynadiag.model.run import Run
 
 _MOST_STEPS = 6
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
@@ -56,6 +61,59 @@ def decides(place: Place, test: ast.expr, steps: int = 0) -> bool:
         return is_item(test) or any(map(place.is_tensor, test.args))
     named = place.values(test.id) if isinstance(test, ast.Name) and steps < _MOST_STEPS else ()
     return place.is_tensor(test) or any(decides(place, one, steps + 1) for one in named)
+
+
+def catches(place: Place, raised: str) -> bool:
+    """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known; or in a `with`
+    that is there to catch.
+    """
+    if any(isinstance(one, ast.With) and any(map(_swallows, one.items)) for one in place.around(place.statement())):
+        return True
+    every = (one for one in ast.walk(place.node) if isinstance(one, ast.Try))
+    around = (one for one in every if one.lineno < place.row <= (one.body[-1].end_lineno or 0))
+    kinds = [handler.type for one in around for handler in one.handlers]
+    named = [each for kind in kinds for each in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]
+    return any(_may_catch(None if one is None else dotted(one), raised) for one in named)
+
+
+def _may_catch(handler: str | None, raised: str) -> bool:
+    caught, kind = (getattr(builtins, name or "", None) for name in (handler, raised))
+    return not (isinstance(caught, type) and isinstance(kind, type)) or issubclass(kind, caught)
+
+
+def _swallows(item: ast.withitem) -> bool:
+    call = item.context_expr
+    return isinstance(call, ast.Call) and (dotted(call.func) or "").rpartition(".")[2] in ("suppress", "raises", "assertRaises")
+
+
+_UNREADABLE = "try:\n{}\nexcept:\n pass"
+
+
+def catching_around(run: Run, file: str, line: int | None) -> Iterator[Place]:
+    """The line in each recorded `try` and `with` around it in code of no function; where one was not recorded whole, as in a `try` that
+    catches everything.
+    """
+    for start, text in _catching(run).get(file, ()):
+        if line is None or not start < line <= start + text.count("\n"):
+            continue
+        whole = _in_function(text)
+        row = line - start + 2
+        function = parse_function(whole) or parse_function(_in_function(_UNREADABLE.format("\n".join([" pass"] * (row - 2)))))
+        if function is not None:
+            yield Place(function.node, tuple(whole.split("\n")), row)
+
+
+def _in_function(text: str) -> str:
+    return "def module():\n" + textwrap.indent(text, " ")
+
+
+@of_last_run
+def _catching(run: Run) -> Mapping[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for (file, start), text in run.blocks.items():
+        if text.startswith(("try:", "with ")):
+            found.setdefault(file, []).append((start, text))
+    return found
 
 
 def said_later_is_lost(place: Place) -> bool:

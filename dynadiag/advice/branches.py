@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dynadiag.advice.beside import blocks_around, breaks_beside, written_later
+from dynadiag.advice.beside import blocks_around, breaks_beside, catches, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
 from dynadiag.advice.legality import why_not_selected
@@ -32,8 +32,8 @@ _UNKNOWN = "the value of a tensor decides what Python does here, and a graph can
 def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Said]:
     """`if tensor:`, `assert tensor`: choose between values where the function shows that both have one shape; `while` is left as it is."""
     raised = _raised(context)
-    if raised is not None and any(one.catches(raised) for one in context.callers):
-        yield from withhold(f"a function on the way here catches `{raised}`, and a check in a graph raises another exception, later")
+    if raised is not None and any(catches(one, raised) for one in context.callers):
+        yield from withhold(f"the code on the way here may catch `{raised}`, and a check in a graph raises another exception, later")
         return
     did = False if raised is None else _was_raised(context)
     if did is not False:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Literal
 
 from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, whole_stack
-from dynadiag.advice.beside import raises_behind
+from dynadiag.advice.beside import catching_around, raises_behind
 from dynadiag.advice.given_tensors import called_modules, sizes_vary, with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
@@ -61,11 +61,11 @@ class BreakContext:
     that broke because of a size. `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes
     of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program. `depth`: how many calls
     below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
-    breaks on that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions on the stack, each at
-    its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would lose if it were
-    to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at another time.
-    `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was raised
-    while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
+    breaks on that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions, `try` and `with` on the
+    stack, each at its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would
+    lose if it were to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at
+    another time. `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was
+    raised while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
     those that `torch.compile` was given. `modules`: those that the user's function calls.
     """
 
@@ -185,7 +185,10 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         only_reads=epoch_of(event, run) in all_breaks(run).only_reads,
         modules=called_modules(own, run),
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
-        callers=tuple(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
+        callers=(
+            *(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
+            *(place for one in stack if one.function == "<module>" for place in catching_around(run, one.file, one.line)),
+        ),
     )
 
 

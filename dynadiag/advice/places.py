@@ -6,7 +6,6 @@ The text comes from strangers' logs: it is parsed, never compiled or run. What t
 from __future__ import annotations
 
 import ast
-import builtins
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -102,13 +101,6 @@ class Place:
         loops = [one for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While)]
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
-
-    def catches(self, raised: str) -> bool:
-        """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known."""
-        around = (one for one in self._nodes if isinstance(one, ast.Try) and one.lineno < self.row <= (one.body[-1].end_lineno or 0))
-        kinds = [handler.type for one in around for handler in one.handlers]
-        named = [each for kind in kinds for each in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]
-        return any(_may_catch(None if one is None else dotted(one), raised) for one in named)
 
     def reads(self, name: str) -> tuple[ast.expr, ...]:
         """Where the function reads `scale` or `self.scale`."""
@@ -351,11 +343,6 @@ class Place:
             if isinstance(block, list) and statement in block:
                 return next(iter(block[block.index(statement) + 1 :]), None)
         return None
-
-
-def _may_catch(handler: str | None, raised: str) -> bool:
-    caught, kind = (getattr(builtins, name or "", None) for name in (handler, raised))
-    return not (isinstance(caught, type) and isinstance(kind, type)) or issubclass(kind, caught)
 
 
 def _leaves_tensors(value: ast.expr) -> bool:

@@ -46,11 +46,12 @@ _LINES_OF_FUNCTION = 120
 _NAMED_PLACE = re.compile(r'^ *File "([^"\n]+)", line (\d{1,7})', re.MULTILINE)
 _MOST_TEXT = 6_000
 _MOST_IMPORTS = 60
+_GOES_ON = ("except", "else:", "finally:", ")", "]", "}", "#")
 
 
 def statements_named_in(text: str) -> list[dict[str, Any]]:
     """The source {file, line, text} of each own line that a message of torch names, to the end of its block (at most 40 lines), of the
-    function around it (at most 120), and the imports of its file (at most 60).
+    function around it (at most 120), and the imports of its file (at most 60); in code of no function, of each `try` and `with` around it.
     """
     found = []
     for file, number in dict.fromkeys(_NAMED_PLACE.findall(text)):
@@ -58,8 +59,24 @@ def statements_named_in(text: str) -> list[dict[str, Any]]:
             continue
         begins = _function_around(file, int(number))
         blocks = ((int(number), _block_at(file, int(number))), (begins, _block_at(file, begins, _LINES_OF_FUNCTION)), _imports(file))
-        found += [{"file": file, "line": line, "text": block} for line, block in blocks if block]
+        around = () if begins else _catching(file, int(number))
+        found += [{"file": file, "line": line, "text": block} for line, block in (*blocks, *around) if block]
     return found
+
+
+def _catching(file: str, line: int) -> Iterator[tuple[int, str]]:
+    """The first lines and the texts of the `try` and `with` statements around a line: they may catch what a call in them raises."""
+    lines = _held_lines(file)
+    for begin, text in _openers(file, line, _MOST_LINES):
+        if text.startswith(("try:", "with ")):
+            own = len(lines[begin - 1]) - len(text)
+            rows = [lines[begin - 1]]
+            for row in lines[begin : begin + _MOST_LINES]:
+                inner = row.lstrip()
+                if inner.strip() and len(row) - len(inner) <= own and not inner.startswith(_GOES_ON):
+                    break
+                rows.append(row)
+            yield begin, "\n".join(row.rstrip()[own:] if not row[:own].strip() else row.strip() for row in rows).rstrip()[:_MOST_TEXT]
 
 
 @functools.lru_cache(maxsize=256)

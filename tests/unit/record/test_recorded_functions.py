@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -128,3 +129,15 @@ def test_the_imports_of_a_file_that_a_message_names_are_recorded(monkeypatch, tm
     file.write_text('"""A script."""\n\nimport torch\nfrom torch import nn\n\ndef f(x):\n    import math\n    return x.item()\n')
     found = {one["line"]: one["text"] for one in stacks.statements_named_in(f'  File "{file}", line 8, in f\n    return x.item()\n')}
     assert found[3] == "import torch\nfrom torch import nn" and found[6].startswith("def f(x):")
+
+
+def test_what_may_catch_an_exception_around_a_line_of_a_script_is_recorded_whole(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacks, "is_library", lambda file: False)
+    file = tmp_path / "train.py"
+    text = "try:\n    with suppress(E):\n        step(1)\n\n    step(2)\nexcept ValueError:\n    step(3)\nfinally:\n    pass"
+    file.write_text(f"for n in m:\n{textwrap.indent(text, '    ')}\nlast()\n")
+    found = {
+        number: [(one["line"], one["text"]) for one in stacks.statements_named_in(f'  File "{file}", line {number}, in <module>\n')][1:]
+        for number in (4, 6, 8)
+    }
+    assert found == {4: [(3, "with suppress(E):\n    step(1)"), (2, text)], 6: [(2, text)], 8: []}
