@@ -185,7 +185,7 @@ def _load(path: Path) -> Run:
     from dynadiag import trace
 
     with progress("reading") as advance:
-        return trace.load(path, progress=advance)
+        return trace.load(path, workers=trace.usable_processors(), progress=advance)
 
 
 def _build(run: Run, path: Path) -> Report:

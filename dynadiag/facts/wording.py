@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import resume_line, source_function
+from dynadiag.model.digest import rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 
@@ -52,19 +53,6 @@ def frame_text(frame: Frame | None) -> str:
 def frame_location(frame: Frame) -> Location | None:
     """Where the frame's code begins, or None when the log did not say."""
     return None if frame.file is None else Location(frame.file, frame.line, frame.name)
-
-
-def rank_numbers(ranks: Iterable[int]) -> str:
-    """Ranks in few words, however many: "0, 2 to 7, 9 and 1,000 more"."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    texts = [str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}" for first, last in runs]
-    more = sum(last - first + 1 for first, last in runs[_RUNS_SHOWN:])
-    return ", ".join(texts[:_RUNS_SHOWN]) + (f" and {more:,} more" if more else "")
 
 
 def rank_text(run: Run, processes: Iterable[int]) -> str:

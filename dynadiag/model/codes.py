@@ -386,3 +386,10 @@ RANKS_VALUES = _row(
     "first compilation); where every rank has its own value, none is singled out",
     "warning",
 )
+RANKS_APART = _row("DX07", "Ranks are not alike", "ranks compiled something else than the largest group of equal ranks", "warning")
+RANKS_COLLECTIVES = _row(
+    "DX08", "Ranks have different collectives", "ranks have collectives in another order or of other shapes", "warning"
+)
+RANK_TROUBLE = _row(
+    "DX09", "A rank is missing or out of step", "a rank is missing, recorded twice, cut short, late or by another clock", "warning"
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact, Span
+from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 
@@ -57,7 +58,8 @@ class RegistryEntry:
 class Process:
     """One recorded process: how much of its log could be used, its `calls` of what was compiled, `no_work`: why none was looked into.
 
-    `machine` is what PyTorch's bug form asks of the machine, by the names that `torch.utils.collect_env` gives it.
+    `machine` is what PyTorch's bug form asks of the machine, by the names that `torch.utils.collect_env` gives it. `alike` is the index of
+    the process that was read in its place, because the digests of both ranks are equal: nothing else in the run is of this process.
     """
 
     index: int
@@ -83,6 +85,7 @@ class Process:
     calls: int | None = None
     no_work: str | None = None
     finished: bool = False
+    alike: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +357,7 @@ class SourceFunction:
 class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
 
-    `left_out` tells by kind how many more there were than are kept here (`trace.room`).
+    `left_out` tells by kind how many more there were than are kept here (`trace.room`); `ranks` is None for fewer than two ranks.
     `site_prefixes` are folders with the standard library, installed packages and torch; `libraries` packages that were found elsewhere.
     `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line.
     """
@@ -379,6 +382,7 @@ class Run:
     site_prefixes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    ranks: RankComparison | None = None
     blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
     functions: tuple[SourceFunction, ...] = ()
     listings: tuple[Listing, ...] = ()

@@ -12,6 +12,7 @@ from dynadiag.passes import (
     find_parity,
     find_random_numbers,
     find_rank_differences,
+    find_rank_groups,
     find_recompiles,
     find_uncaught,
 )
@@ -30,4 +31,5 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_parity.find_parity,
     find_random_numbers.find_random_numbers,
     find_rank_differences.find_rank_differences,
+    find_rank_groups.find_rank_groups,
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame, project_path, source_function
-from dynadiag.facts.wording import listed, plural, rank_numbers, short_place
+from dynadiag.facts.wording import listed, plural, short_place
 from dynadiag.model import codes
+from dynadiag.model.digest import rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
 from dynadiag.model.run import Frame, Process, Run
@@ -17,6 +19,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import named_frames
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
 
+_Value = TypeVar("_Value")
 _SHOWN = 3
 _SINGLY = 64
 _MOST_DIFFERENCES = 1000
@@ -53,7 +56,7 @@ def find_rank_differences(run: Run) -> PassResult:
     ranks, notes = main_processes(run)
     if len(ranks) < 2:
         return PassResult(notes=notes)
-    most = max(1, min(_MOST_DIFFERENCES, _MOST_VALUES // len(ranks)))
+    most = max(1, min(_MOST_DIFFERENCES, _MOST_VALUES // len(everywhere(dict.fromkeys(ranks, ""), run))))
     found = [
         *((aspect.code, codes.title_of(aspect.code), *_differences(aspect, ranks, run, most)) for aspect in _ASPECTS),
         (codes.RANKS_VALUES, codes.title_of(codes.RANKS_VALUES), *guard_values(ranks, run, most)),
@@ -64,18 +67,18 @@ def find_rank_differences(run: Run) -> PassResult:
         more[code] += number - len(shown)
     every = [
         *((code, one) for code, _, shown, _ in found for one in shown),
-        *((codes.RANKS_SETTINGS, one) for one in _settings(ranks)),
-        *((codes.RANK_CUT_OFF, one) for one in _cut_short(ranks)),
+        *((codes.RANKS_SETTINGS, one) for one in _settings(ranks, run)),
+        *((codes.RANK_CUT_OFF, one) for one in _cut_short(ranks, run)),
     ]
     numbered = [(code, replace(one, id=f"d{number}")) for number, (code, one) in enumerate(every, start=1)]
     return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run, more), notes=notes)
 
 
 def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
-    """The process of each rank, and a note for each rank that was started more than once."""
+    """The process of each rank that was read in full, and a note for each that was started more than once."""
     found: dict[int, list[Process]] = {}
     for process in run.processes:
-        if process.rank is not None:
+        if process.rank is not None and process.alike is None:
             found.setdefault(process.rank, []).append(process)
     ranks: dict[int, Process] = {}
     notes: list[str] = []
@@ -107,10 +110,21 @@ def _differences(aspect: Aspect, ranks: Mapping[int, Process], run: Run, most: i
     for key in different[:most]:
         numbers = {rank: counts[key].get(rank, 0) for rank in ranks}
         words = {number: plural(number, aspect.noun) for number in set(numbers.values())}
-        values = {rank: words[number] for rank, number in numbers.items()}
+        values = everywhere({rank: words[number] for rank, number in numbers.items()}, run)
         where = named[key].where
         found.append(RankDifference(id="", what=named[key].what, values=by_rank(values), odd_ranks=odd_ones(values), location=where))
     return found, len(different)
+
+
+def everywhere(values: Mapping[int, _Value], run: Run) -> dict[int, _Value]:
+    """The values of the ranks that were read in full, and of those that are alike to one of them and were not read."""
+    read = {process.index: process.rank for process in run.processes if process.alike is None}
+    unread = {
+        process.rank: values[rank]
+        for process in run.processes
+        if process.rank is not None and process.alike is not None and (rank := read.get(process.alike)) is not None and rank in values
+    }
+    return dict(sorted({**unread, **values}.items())) if unread else dict(values)
 
 
 def by_rank(values: Mapping[int, str]) -> dict[str, str]:
@@ -200,9 +214,9 @@ _CONSEQUENCE = {
 }
 
 
-def _settings(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
+def _settings(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
     for what, of in (("torch version", _torch), ("options of torch", _options), ("device", lambda process: process.device)):
-        values = {rank: of(process) for rank, process in ranks.items()}
+        values = everywhere({rank: of(process) for rank, process in ranks.items()}, run)
         if len({repr(value) for value in values.values() if value is not None}) > 1:
             shown = {rank: "not known" if value is None else str(value) for rank, value in values.items()}
             yield RankDifference(id="", what=what, values=by_rank(shown), odd_ranks=odd_ones(values))
@@ -233,6 +247,7 @@ def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFE
         if frame.guards is not None and frame.guards.values and frame.key.process in of_process:
             place = (*_place_key(_location(frame), run), frame.name or "")
             first.setdefault(place, {}).setdefault(of_process[frame.key.process], frame)
+    own = {guard.source for code in _own_values(run) if (guard := parse_guard_code(code)) is not None}
     found: list[RankDifference] = []
     number = 0
     for frames in first.values():
@@ -244,12 +259,19 @@ def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFE
             number += len(by_source)
             for source, expected in list(by_source.items())[: most - len(found)]:
                 values = dict(sorted((rank, value) for codes, value in expected.items() for rank in variants[codes]))
+                if source not in own:
+                    values = everywhere(values, run)
                 frame = next(iter(frames.values()))
                 what = f"value of `{source}` guarded in {_name(frame)}"
                 found.append(
                     RankDifference(id="", what=what, values=by_rank(values), odd_ranks=odd_ones(values), location=_location(frame))
                 )
     return found, number
+
+
+def _own_values(run: Run) -> Iterable[str]:
+    """Guards on what has another value on nearly every rank: that of a rank that was read says nothing about those alike to it."""
+    return () if run.ranks is None else (f"{source} == 0" for source in run.ranks.own_values)
 
 
 def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]]) -> dict[str, dict[tuple[str, ...], str]]:
@@ -263,9 +285,10 @@ def _guarded_differently(variants: Mapping[tuple[str, ...], Sequence[int]]) -> d
     return {source: values for source, values in by_source.items() if len(set(values.values())) > 1}
 
 
-def _cut_short(ranks: Mapping[int, Process]) -> Iterable[RankDifference]:
+def _cut_short(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifference]:
     """A log that lacks the record of a normal end while another rank's has it; no log of torch's own has one, then nothing is said."""
-    ended = {rank: process.finished for rank, process in ranks.items()}
+    unread = {process.rank: process.finished for process in run.processes if process.rank is not None and process.alike is not None}
+    ended = dict(sorted({**unread, **{rank: process.finished for rank, process in ranks.items()}}.items()))
     if any(ended.values()) and not all(ended.values()):
         values = {rank: "complete" if done else "cut short" for rank, done in ended.items()}
         yield RankDifference(

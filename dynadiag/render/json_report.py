@@ -32,6 +32,7 @@ NOT_PROBED = "not tried: the probe did not run on this graph"
 DEVICE_WHY = "not recorded (the recorder asks CUDA only once the script has initialised it)"
 NO_COMPILE_TIME = "no compile time was recorded"
 NO_REPLAY = "`dynadiag parity` was not run on this recording, so calls that the program did not make were not tried"
+NO_RANKS = "fewer than two ranks were recorded"
 NO_PARITY = "calls were not compared with eager: the script was not run with --parity"
 NO_MUTATION_PASS = "mutations were not analysed"
 _LISTS = frozenset(
@@ -128,6 +129,8 @@ def _parts(report: Report) -> Iterable[tuple[str, Any]]:
         "compiled_work": _compiled_work(report.run),
         "compiled_work_why": why_no_work(report.run),
         "ranks": report.ranks,
+        "rank_groups": None if report.run.ranks is None else _entry(report.run.ranks),
+        "rank_groups_why": _known(report.run.ranks, NO_RANKS),
         "notes": (*wording.changed_sources(report), *report.notes),
         "failed_passes": report.failed_passes,
         "pictures": plain(dict(sorted(report.pictures.items()))),
@@ -245,6 +248,7 @@ def _process(process: Process) -> dict[str, Any]:
         "counters": plain(process.counters),
         "calls": process.calls,
         "finished": process.finished,
+        "alike": process.alike,
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynadiag.facts.user_frames import resume_line
-from dynadiag.facts.wording import rank_numbers
+from dynadiag.model.digest import rank_numbers
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import Frame
 from dynadiag.render.ladder import State

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynadiag.facts.wording import rank_numbers
+from dynadiag.facts.rank_words import difference_in_words
+from dynadiag.model.digest import RankGroup, rank_numbers
 from dynadiag.model.graph import Graph
 from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition
 from dynadiag.render import mutation_words, parity_words, wording
@@ -15,6 +16,7 @@ from dynadiag.render.document import Cell, Column, Part, Section
 from dynadiag.render.sanitise import clean, clean_block
 
 _VALUES_SHOWN = 6
+_LONGEST_TROUBLE = 600
 _PHASES_SHOWN = 6
 _PHASES_OF_A_FRAME = 3
 
@@ -210,6 +212,22 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
     )
 
 
+def _rank_groups(report: Report) -> Iterator[Section]:
+    """Which ranks compiled the same, and where each other group first differs; nothing where all are alike and nothing is odd."""
+
+    def row(one: RankGroup) -> tuple[Cell, ...]:
+        first = "-" if one.first is None else difference_in_words(one.first)
+        return (Part(rank_numbers(one.ranks)),), (Part(f"{len(one.ranks):,}"),), (Part(f"{one.events:,}"),), (Part(first),)
+
+    found = report.run.ranks
+    if found is None or (len(found.groups) == 1 and not found.troubles):
+        return
+    columns = Column("ranks"), Column("number"), Column("events of each"), Column("first difference from the largest group")
+    said = wording.plural(len(found.groups), "group")
+    told = tuple(clean(one.text, limit=_LONGEST_TROUBLE) for one in found.troubles)
+    yield Section(title="Groups of ranks", said=said, lines=told, columns=columns, items=found.groups, row=row, unit="group")
+
+
 def _ranks(report: Report, detail: Detail) -> Iterator[Section]:
     """What differs between ranks, the value on each, and which rank differs from the majority."""
 
@@ -219,6 +237,7 @@ def _ranks(report: Report, detail: Detail) -> Iterator[Section]:
         odd = f"rank {rank_numbers(one.odd_ranks)}" if one.odd_ranks else "-"
         return (Part(one.id, 20, code=True),), (Part(one.what, 160),), where, (Part(values),), (Part(odd),)
 
+    yield from _rank_groups(report)
     if report.ranks:
         columns = Column("id"), Column("what"), Column("where"), Column("values"), Column("differs")
         said = wording.plural(len(report.ranks), "difference")

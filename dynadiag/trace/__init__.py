@@ -5,6 +5,7 @@ from dynadiag.trace.graph_nodes import graph_nodes
 from dynadiag.trace.graph_text import signature
 from dynadiag.trace.load import load
 from dynadiag.trace.payloads import NodeStacks, aot_metadata, graph_details, probe_result, read_payload, side_effects
+from dynadiag.trace.rank_logs import usable_processors
 
 __all__ = [
     "NodeStacks",
@@ -17,4 +18,5 @@ __all__ = [
     "read_payload",
     "side_effects",
     "signature",
+    "usable_processors",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact
+from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall
@@ -184,6 +185,8 @@ class RunBuilder:
     room: Room = field(default_factory=Room)
     left_silently: set[str | None] = field(default_factory=set)
     left_frames: dict[CompileKey, None] = field(default_factory=dict)
+    ranks: RankComparison | None = None
+    alike: list[Process] = field(default_factory=list)
 
     def share(self, value: Any) -> Any:
         """An equal value that was seen before, so that the same stack or message is kept once."""

@@ -35,7 +35,8 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         _complete(run, builder, seen)
     return Run(
         info=sources.info,
-        processes=tuple(process.done() for process in run.processes),
+        processes=(*(process.done() for process in run.processes), *run.alike),
+        ranks=run.ranks,
         frames=tuple(_frame(run, builder) for builder in run.frames),
         graphs=tuple(run.graphs),
         breaks=tuple(event for event in run.breaks if event is not None),

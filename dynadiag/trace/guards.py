@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -54,9 +54,14 @@ def read_guards(text: str, reasons: tuple[str, ...] = (), *, values: bool = Fals
         inside = sum(_MODULES in body and _MODULES in body.partition("  # ")[0] for _, body in leaves)
         guards = GuardSet(count=len(leaves), by_kind=dict(kinds), examples=tuple(examples), watched=watched, on_modules=inside)
         if values:
-            codes = (body.partition("  # ")[0].strip()[:_LONGEST_VALUE] for kind, body in leaves if kind in _ON_VALUES)
-            guards = replace(guards, values=tuple(islice(codes, _MOST_VALUES)))
+            guards = replace(guards, values=value_guards(leaves))
     return guards, float(latency.group(1)) if latency else None
+
+
+def value_guards(leaves: Iterable[_Leaf]) -> tuple[str, ...]:
+    """The codes of the first guards on constants and lengths among the leaves of a guard tree."""
+    codes = (body.partition("  # ")[0].strip()[:_LONGEST_VALUE] for kind, body in leaves if kind in _ON_VALUES)
+    return tuple(islice(codes, _MOST_VALUES))
 
 
 def _few(kinds: Counter[str]) -> Mapping[str, int]:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.model.run import CompileKey, Run
+from dynadiag.model.run import CompileKey, Process, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
+from dynadiag.trace.digest import RANK_NAME
 from dynadiag.trace.finish import finish
 from dynadiag.trace.phases import quick_event
+from dynadiag.trace.rank_logs import Progress, RankLogs, compare_ranks
 from dynadiag.trace.records import Piece, Record, scan
 from dynadiag.trace.room import LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
 from dynadiag.trace.values import BadRecordError, as_id, decode
 
-Progress = Callable[[int, int], None]
-
 _LARGEST_PID = 1 << 22
 _MOST_NAMES = 10_000
-_RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
 _ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_events.BY_ARTIFACT}
 _BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_events.BY_KEY}.items()}
 _BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
@@ -37,20 +37,50 @@ _CONTEXT_BYTES = 512  # the compile context and the rank come last in a header, 
 _LARGEST_HEADER_BYTES = 16 << 20
 
 
-def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Run:
+def load(path: str | os.PathLike[str], *, workers: int = 1, progress: Progress | None = None) -> Run:
     """The run that lies at a path: a run directory of ours, one log of torch's trace or of plain text, or a folder of such logs.
+
+    Of many ranks those that are alike by their digests are read once (`trace.rank_logs`), with as many `workers`, which are fresh Python
+    processes: they import `__main__`, so a script that asks for them needs the guard that `multiprocessing` asks for.
 
     `progress` is called with the bytes read so far and the bytes in all. Records that cannot be used are counted in `Process.skipped`.
     Raises UnreadableInputError when nothing there can be read.
     """
-    sources = find_sources(path)
+    found = find_sources(path)
+    ranks = compare_ranks(found.logs, workers=workers, progress=progress)
+    sources = replace(found, logs=ranks.logs)
     run = RunBuilder()
-    for note in sources.notes:
+    for note in (*sources.notes, *ranks.notes):
         run.note(note)
     _read_all(run, sources, progress)
+    run.ranks = ranks.comparison
+    _add_alike(run, ranks)
     if not run.processes and not sources.is_run:
         raise UnreadableInputError(_nothing(Path(path), sources))
     return finish(run, sources)
+
+
+def _add_alike(run: RunBuilder, ranks: RankLogs) -> None:
+    """The ranks that were not read, by their digests, behind the processes that were."""
+    read = {process.log: process.index for process in reversed(run.processes)}
+    for digest, log in ranks.alike:
+        if log in read and run.room.take("processes"):
+            run.alike.append(
+                Process(
+                    index=len(run.processes) + len(run.alike),
+                    log=digest.log,
+                    pid=digest.pid,
+                    parent_pid=digest.parent_pid,
+                    rank=digest.rank,
+                    torch=digest.torch,
+                    python=digest.python,
+                    device=digest.device,
+                    started_at=digest.started_at,
+                    records=digest.records,
+                    finished=digest.finished,
+                    alike=read[log],
+                )
+            )
 
 
 def _nothing(path: Path, sources: Sources) -> str:
@@ -196,7 +226,7 @@ class _LogReader:
 
     def _new_process(self, pid: int | None) -> ProcessBuilder:
         process = ProcessBuilder(len(self.run.processes), self.log, pid or 0)
-        rank = _RANK_NAME.search(Path(self.log).name)
+        rank = RANK_NAME.search(Path(self.log).name)
         if pid is not None:
             process.facts["pid"] = pid
         if rank:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.facts.wording import rank_numbers
+from dynadiag.model.digest import rank_numbers
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileKey, Frame, GuardSet, Problem, Process, RecompileEvent, Run, RunInfo

@@ -1,0 +1,145 @@
+"""The digest of a process: what it compiled, in short and in order, by which ranks are compared before their logs are read in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+EventKind = Literal["frame", "break", "recompile", "guards", "graph", "collective", "failure"]
+TroubleKind = Literal[
+    "missing",
+    "restarted",
+    "doubled",
+    "died",
+    "cut",
+    "ended_early",
+    "late",
+    "clock",
+    "empty",
+    "versions",
+    "unrelated",
+    "unread",
+    "own_value",
+]
+_RUNS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DigestEvent:
+    """One thing that happened while compiling, without ids, addresses, times and numbers of devices.
+
+    Equal events have equal `mark`s, whatever Python, process or machine they come from: a BLAKE2b hash in hexadecimal. `values` are
+    the codes of guards on constants and lengths, which are no part of the mark: a rank may have a value of its own.
+    """
+
+    kind: EventKind
+    mark: str
+    what: str
+    file: str | None = None
+    line: int | None = None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """One process of one log: who it was, how the log ended, and its events in order.
+
+    `times` holds seconds since the beginning of the year by that machine's clock, `places` where the payload of each event lies in the
+    log (offset and length in bytes) and `calls` the number of the call that it happened in (0: not known), one for each event.
+    `left_out` counts events beyond what a digest holds. `error` is the exception that ended the process, as recorded.
+    """
+
+    log: str
+    pid: int | None
+    rank: int | None
+    parent_pid: int | None = None
+    world_size: int | None = None
+    torch: str | None = None
+    python: str | None = None
+    device: str | None = None
+    options: str | None = None
+    started_at: str | None = None
+    began: float | None = None
+    ended: float | None = None
+    records: int = 0
+    finished: bool = False
+    cut_off: bool = False
+    error: str | None = None
+    events: tuple[DigestEvent, ...] = ()
+    times: tuple[float, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    calls: tuple[int, ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where the events of a group of ranks first differ from those of the largest group.
+
+    `here` and `there` are what happened in the group and in the largest one; None where nothing followed. `before` is the number of equal
+    events before; `at` the time in the group's log, in seconds of the year.
+    """
+
+    kind: EventKind | Literal["end", "settings"]
+    here: str | None
+    there: str | None
+    file: str | None = None
+    line: int | None = None
+    call: int | None = None
+    before: int = 0
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGroup:
+    """Ranks that compiled the same. `representative` is read in full; `first` is None for the largest group and where all are alike.
+
+    `collectives` says what differs in the order or shapes of collectives, by itself; None where those are alike.
+    """
+
+    mark: str
+    ranks: tuple[int, ...]
+    representative: int
+    events: int
+    first: FirstDifference | None = None
+    collectives: FirstDifference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrouble:
+    """Something about ranks that is no difference in what was compiled, with its evidence in one sentence."""
+
+    kind: TroubleKind
+    ranks: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankComparison:
+    """The ranks of a job: groups of equal ones, the largest first, and what else is odd.
+
+    `frames` tells by the frame's name and place how many events each group has there, in the order of `groups`. `read` is how many ranks
+    were read in full; `own_values` are the sources that most ranks guard with a value of their own.
+    """
+
+    groups: tuple[RankGroup, ...]
+    troubles: tuple[RankTrouble, ...] = ()
+    ranks: int = 0
+    read: int = 0
+    events: int = 0
+    own_values: tuple[str, ...] = ()
+    frames: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def rank_numbers(ranks: Iterable[int]) -> str:
+    """Ranks in few words, however many: "0, 2 to 7, 9 and 1,000 more"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}" for first, last in runs]
+    more = sum(last - first + 1 for first, last in runs[_RUNS_SHOWN:])
+    return ", ".join(texts[:_RUNS_SHOWN]) + (f" and {more:,} more" if more else "")

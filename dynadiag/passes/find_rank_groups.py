@@ -1,0 +1,94 @@
+"""Which ranks compiled the same, where each group first differs from the largest, and what else is odd about ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.rank_words import difference_in_words, group_in_words
+from dynadiag.facts.wording import plural
+from dynadiag.model import codes
+from dynadiag.model.digest import FirstDifference, RankComparison, RankGroup
+from dynadiag.model.location import Location
+from dynadiag.model.report import Cost, Finding, PassResult
+from dynadiag.model.run import Run
+from dynadiag.passes.base import Priority
+
+_SHOWN = 4
+
+
+def find_rank_groups(run: Run) -> PassResult:
+    """The groups of ranks, their first differences, differing collectives and ranks that are missing or out of step, as findings.
+
+    It reads what `trace` compared by digests (`Run.ranks`); nothing where fewer than two ranks were recorded.
+    """
+    found = run.ranks
+    if found is None:
+        return PassResult()
+    notes = (_alike(found),) if len(found.groups) == 1 else ()
+    notes = (*notes, *(one.text for one in found.troubles if one.kind == "own_value"))
+    rows = [*_apart(found), *_collectives(found), *_troubles(found)]
+    marks = fingerprints([Subject(one.code, one.where) for one in rows], run)
+    named = (replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(rows, marks, strict=True), start=1))
+    return PassResult(findings=tuple(named), notes=notes)
+
+
+def _alike(found: RankComparison) -> str:
+    return f"{plural(found.ranks, 'rank')} compared by their digests compiled the same: {plural(found.events, 'event')} in all."
+
+
+def _where(first: FirstDifference | None) -> Location | None:
+    return None if first is None or first.file is None else Location(first.file, first.line, None)
+
+
+def _apart(found: RankComparison) -> Iterator[Finding]:
+    largest, *others = found.groups
+    told = [group for group in others if group.first is not None]
+    if not told:
+        return
+    texts = [f"{group_in_words(group).capitalize()}: {difference_in_words(group.first)}." for group in told[:_SHOWN] if group.first]
+    left = len(others) - _SHOWN
+    more = f"The table of groups has {plural(left, 'more group')}." if left > 0 else ""
+    alike = f"{group_in_words(largest).capitalize()} {'are alike' if len(largest.ranks) > 1 else 'is what the others are compared with'}."
+    yield _finding(codes.RANKS_APART, found, " ".join((alike, *texts, more)).strip(), others, _where(told[0].first))
+
+
+def _collectives(found: RankComparison) -> Iterator[Finding]:
+    apart = [group for group in found.groups if group.collectives is not None]
+    if not apart:
+        return
+    texts = [
+        f"{group_in_words(group).capitalize()}: collective {one.before + 1:,} is {one.here or 'missing'}, "
+        f"where the others have {one.there or 'none'}."
+        for group in apart[:_SHOWN]
+        if (one := group.collectives) is not None
+    ]
+    why = f"{' '.join(texts)} Ranks of one process group that call collectives in another order or with other shapes wait for each other."
+    yield _finding(codes.RANKS_COLLECTIVES, found, why, apart, _where(apart[0].collectives))
+
+
+def _troubles(found: RankComparison) -> Iterator[Finding]:
+    rows = [one for one in found.troubles if one.kind not in ("own_value", "versions")]
+    if rows:
+        ranks = tuple(sorted({rank for one in rows for rank in one.ranks}))
+        groups = [RankGroup(mark="", ranks=ranks, representative=-1, events=0)]
+        yield _finding(codes.RANK_TROUBLE, found, " ".join(one.text for one in rows), groups, None)
+
+
+def _finding(code: str, found: RankComparison, why: str, groups: list[RankGroup], where: Location | None) -> Finding:
+    ranks = sorted(rank for group in groups for rank in group.ranks)
+    named = "" if not ranks else f": rank {ranks[0]}" if len(ranks) == 1 else f": {plural(len(ranks), 'rank')} of {found.ranks:,}"
+    return Finding(
+        id="n0",
+        fingerprint="",
+        code=code,
+        severity=codes.severity_of(code),
+        title=f"{codes.title_of(code)}{named}",
+        where=where,
+        why=why,
+        fix=(),
+        cost=Cost(value=float(len(ranks)), unit="ranks", basis="counted"),
+        evidence=(),
+        rank=(float(Priority.RANKS_DIFFER), -1e6, -float(len(ranks))),
+    )

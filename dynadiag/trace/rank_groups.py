@@ -1,0 +1,202 @@
+"""Groups ranks by their digests, and finds where each group first differs from the largest one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from dynadiag.errors import UnreadableInputError
+from dynadiag.model.digest import Digest, DigestEvent, FirstDifference, RankComparison, RankGroup
+from dynadiag.model.location import PayloadRef
+from dynadiag.trace.digest import graph_lines, guard_lines, mark_of
+from dynadiag.trace.payloads import read_payload
+from dynadiag.trace.rank_troubles import troubles_of
+
+_MOST_GROUPS_TOLD = 64
+_MOST_FRAMES = 400
+_MOST_LINES = 2
+_LONGEST_LINE = 200
+
+
+def main_digests(digests: Iterable[Digest]) -> tuple[dict[int, Digest], dict[int, list[Digest]]]:
+    """The digest that each rank is compared by, and all main ones of each rank, in the order in which they began.
+
+    Children of a rank (DataLoader workers) inherit its number and are left out. Of several records of one rank the first is compared: it
+    ran beside those of the others.
+    """
+    found: dict[int, list[Digest]] = {}
+    for digest in digests:
+        if digest.rank is not None:
+            found.setdefault(digest.rank, []).append(digest)
+    every: dict[int, list[Digest]] = {}
+    for rank in sorted(found):
+        pids = {one.pid for one in found[rank] if one.pid is not None}
+        roots = [one for one in found[rank] if one.parent_pid is None or one.parent_pid not in pids] or found[rank]
+        every[rank] = sorted(roots, key=lambda one: (one.began or 0.0, one.log, one.pid or 0))
+    return {rank: roots[0] for rank, roots in every.items()}, every
+
+
+def compared(digests: Iterable[Digest]) -> RankComparison | None:
+    """The ranks in groups, the largest first, each with its first difference; None for fewer than two ranks."""
+    ranks, every = main_digests(digests)
+    if len(ranks) < 2:
+        return None
+    own, sentences = _own_values(ranks)
+    by_mark: dict[str, list[int]] = {}
+    for rank, digest in ranks.items():
+        by_mark.setdefault(_mark(digest, own), []).append(rank)
+    ordered = sorted(by_mark.items(), key=lambda item: (-len(item[1]), item[1]))
+    base = ranks[ordered[0][1][0]]
+    groups = tuple(_group(mark, members, ranks, base, own, told=at < _MOST_GROUPS_TOLD) for at, (mark, members) in enumerate(ordered))
+    return RankComparison(
+        groups=groups,
+        troubles=troubles_of(ranks, every, groups, sentences),
+        ranks=len(ranks),
+        events=sum(len(one.events) for one in ranks.values()),
+        own_values=tuple(sorted(own)),
+        frames=_frames([ranks[group.representative] for group in groups]),
+    )
+
+
+def _own_values(ranks: Mapping[int, Digest]) -> tuple[frozenset[str], list[str]]:
+    """What is guarded with a value of its own on most ranks (its number, its share of the data), which tells nobody apart."""
+    values: dict[str, Counter[str]] = {}
+    is_number: dict[str, bool] = {}
+    for rank, digest in ranks.items():
+        for code in dict.fromkeys(code for event in digest.events for code in event.values):
+            source, _, value = code.partition(" == ")
+            values.setdefault(source, Counter())[value] += 1
+            is_number[source] = is_number.get(source, True) and value == str(rank)
+    own = [
+        source
+        for source, counts in values.items()
+        if len(counts) > 1 and ((is_number[source] and counts.total() > 1) or (len(counts) > 2 and len(counts) * 2 >= counts.total()))
+    ]
+    return frozenset(own), [f"`{source}`{' is the number of the rank' if is_number[source] else ''}" for source in own]
+
+
+def _mark(digest: Digest, own: frozenset[str]) -> str:
+    settings = (digest.torch or "", digest.options or "", digest.device or "")
+    return mark_of(*settings, *(text for event in digest.events for text in _key(event, own)), str(digest.left_out))
+
+
+def _key(event: DigestEvent, own: frozenset[str]) -> tuple[str, ...]:
+    if not event.values:
+        return (event.mark,)
+    return (event.mark, *(code for code in event.values if code.partition(" == ")[0] not in own))
+
+
+def _group(mark: str, members: list[int], ranks: Mapping[int, Digest], base: Digest, own: frozenset[str], *, told: bool) -> RankGroup:
+    here = ranks[members[0]]
+    differs = told and here is not base
+    return RankGroup(
+        mark=mark,
+        ranks=tuple(members),
+        representative=members[0],
+        events=len(here.events),
+        first=_first(here, base, own) if differs else None,
+        collectives=_collectives(here, base) if differs else None,
+    )
+
+
+def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference:
+    """The first event that is not the same in both; of settings, what they are, since these were set before."""
+    for name, a, b in (("torch", here.torch, there.torch), ("device", here.device, there.device)):
+        if a != b:
+            return FirstDifference(kind="settings", here=f"{name} {a or 'not recorded'}", there=f"{name} {b or 'not recorded'}")
+    if here.options != there.options:
+        return FirstDifference(kind="settings", here="other options of torch", there=None)
+    at = next(
+        (
+            number
+            for number, (a, b) in enumerate(zip_longest(here.events, there.events))
+            if a is not b and (a is None or b is None or _key(a, own) != _key(b, own))
+        ),
+        0,
+    )
+    return _difference(here, there, at, at, own)
+
+
+def _difference(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> FirstDifference:
+    mine = here.events[a] if a < len(here.events) else None
+    its = there.events[b] if b < len(there.events) else None
+    shown = mine or its
+    texts = _texts(here, there, a, b, own)
+    return FirstDifference(
+        kind="end" if mine is None else mine.kind,
+        here=texts[0],
+        there=texts[1],
+        file=None if shown is None else shown.file,
+        line=None if shown is None else shown.line,
+        call=(here.calls[a] or None) if mine is not None else None,
+        before=a,
+        at=here.times[a] if mine is not None else here.ended,
+    )
+
+
+def _texts(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> tuple[str | None, str | None]:
+    """What happened in each; of two guards or graphs only what differs, out of the logs themselves."""
+    mine = here.events[a] if a < len(here.events) else None
+    its = there.events[b] if b < len(there.events) else None
+    if mine is None or its is None or mine.kind != its.kind or mine.kind not in ("guards", "graph"):
+        return None if mine is None else mine.what, None if its is None else its.what
+    lines = [_lines(digest, at, mine.kind, own) for digest, at in ((here, a), (there, b))]
+    texts = [
+        f"{event.what}{': ' if only else ''}{'; '.join(only)}"
+        for event, only in ((mine, _only(lines[0], lines[1])), (its, _only(lines[1], lines[0])))
+    ]
+    return texts[0], texts[1]
+
+
+def _lines(digest: Digest, at: int, kind: str, own: frozenset[str]) -> list[str]:
+    offset, length = digest.places[at]
+    try:
+        payload = read_payload(PayloadRef(digest.log, offset, length)).encode("utf-8", "replace")
+    except UnreadableInputError:
+        return []
+    found = graph_lines(payload) if kind == "graph" else guard_lines(b"\n" + payload)
+    return [line for line in found if line.partition(" ")[2].partition(" == ")[0] not in own]
+
+
+def _only(lines: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The first lines that the others do not have."""
+    known = Counter(others)
+    left: list[str] = []
+    for line in lines:
+        known[line] -= 1
+        if known[line] < 0 and len(left) < _MOST_LINES:
+            left.append(line[:_LONGEST_LINE])
+    return left
+
+
+def _collectives(here: Digest, there: Digest) -> FirstDifference | None:
+    """Where the collectives alone first differ; None where they are the same in the same order."""
+    mine, its = ([at for at, event in enumerate(one.events) if event.kind == "collective"] for one in (here, there))
+    for number, (a, b) in enumerate(zip_longest(mine, its)):
+        first, second = (None if at is None else one.events[at] for one, at in ((here, a), (there, b)))
+        if first is None or second is None or first.mark != second.mark:
+            found = _difference(here, there, len(here.events) if a is None else a, len(there.events) if b is None else b, frozenset())
+            return FirstDifference(
+                kind="collective",
+                here=found.here,
+                there=found.there,
+                file=found.file,
+                line=found.line,
+                call=found.call,
+                before=number,
+                at=found.at,
+            )
+    return None
+
+
+def _frames(representatives: Sequence[Digest]) -> dict[str, tuple[int, ...]]:
+    """By frame, how many events each group has there: the table that the picture of ranks by frames shows."""
+    found: dict[str, list[int]] = {}
+    for number, digest in enumerate(representatives[:_MOST_GROUPS_TOLD]):
+        for event in digest.events:
+            name = event.what.partition(":")[0]
+            key = f"{name} ({(event.file or '?').rpartition('/')[2]}:{event.line})"
+            if key in found or len(found) < _MOST_FRAMES:
+                found.setdefault(key, [0] * min(len(representatives), _MOST_GROUPS_TOLD))[number] += 1
+    return {name: tuple(counts) for name, counts in found.items()}

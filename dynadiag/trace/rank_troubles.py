@@ -1,0 +1,164 @@
+"""What is odd about ranks besides what they compiled: missing, restarted, died, cut, late, other clocks. Each with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+from dynadiag.model.digest import Digest, RankGroup, RankTrouble, TroubleKind, rank_numbers
+
+_MOST_TOLD = 20
+_LEAST_LATE_S = 10.0
+_LEAST_OVER_S = 5.0
+_STEADY = 0.1
+_LEAST_COMMON = 3
+_MOST_MISSING = 1_000_000
+
+
+def troubles_of(
+    ranks: Mapping[int, Digest], every: Mapping[int, Sequence[Digest]], groups: Sequence[RankGroup], own: Sequence[str]
+) -> tuple[RankTrouble, ...]:
+    """All of them, in a fixed order; of one kind the first few by name and the others by number."""
+    found = [
+        *_missing(ranks),
+        *_several(every),
+        *_ended(ranks, groups),
+        *_times(ranks, groups),
+        *_versions(ranks),
+        *_unrelated(ranks, groups),
+    ]
+    if own:
+        more = f" and {len(own) - 3} more" if len(own) > 3 else ""
+        found.append(
+            RankTrouble(
+                kind="own_value",
+                ranks=(),
+                text=f"Guards on {', '.join(own[:3])}{more} have another value on nearly every rank; the groups leave these values out.",
+            )
+        )
+    shown: list[RankTrouble] = []
+    kinds: dict[TroubleKind, list[RankTrouble]] = {}
+    for one in found:
+        kinds.setdefault(one.kind, []).append(one)
+    for kind, rows in kinds.items():
+        shown += rows[:_MOST_TOLD]
+        if len(rows) > _MOST_TOLD:
+            rest = tuple(sorted({rank for one in rows[_MOST_TOLD:] for rank in one.ranks}))
+            shown.append(RankTrouble(kind=kind, ranks=rest, text=f"The same holds for {len(rest):,} more ranks."))
+    return tuple(shown)
+
+
+def _missing(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
+    sizes = {one.world_size for one in ranks.values() if one.world_size is not None}
+    size = max(sizes, default=0)
+    last = max(size - 1, max(ranks))
+    if last > _MOST_MISSING:
+        return
+    absent = tuple(rank for rank in range(last + 1) if rank not in ranks)
+    if absent:
+        basis = f"WORLD_SIZE is {size:,}" if size > max(ranks) else f"the highest rank is {max(ranks):,}"
+        yield RankTrouble(kind="missing", ranks=absent, text=f"No log of {_named(absent)}: {len(ranks):,} ranks have one, and {basis}.")
+
+
+def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
+    for rank, roots in every.items():
+        for before, after in pairwise(roots):
+            over = before.ended is not None and after.began is not None and after.began < before.ended
+            names = f"{_name(before.log)} and {_name(after.log)}"
+            if over:
+                text = (
+                    f"Two logs of rank {rank} overlap in time ({names}): two jobs in one folder, or a number given twice. "
+                    "The first one is compared."
+                )
+            else:
+                text = f"Rank {rank} was restarted: {names} follow each other. The first one is compared."
+            yield RankTrouble(kind="doubled" if over else "restarted", ranks=(rank,), text=text)
+
+
+def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
+    ends = [one.ended for one in ranks.values() if one.ended is not None]
+    finished = any(one.finished for one in ranks.values())
+    base = ranks[groups[0].representative]
+    alike = {rank for group in groups if group.first is not None and group.first.kind == "end" for rank in group.ranks}
+    for rank, one in ranks.items():
+        later = max(ends, default=0.0) - (one.ended or 0.0)
+        others = f"; the last record of another rank is {later:,.1f} s later" if later > 0 else ""
+        at = f"after {len(one.events):,} of {len(base.events):,} events" if len(one.events) < len(base.events) else "at its end"
+        if one.error is not None:
+            yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {one.error}{others}.")
+        elif one.cut_off:
+            yield RankTrouble(kind="cut", ranks=(rank,), text=f"The log of rank {rank} is cut in the middle of a record, {at}{others}.")
+        elif finished and not one.finished:
+            yield RankTrouble(
+                kind="died",
+                ranks=(rank,),
+                text=f"The log of rank {rank} has no normal end, unlike others: it was killed or still runs{others}.",
+            )
+        elif rank in alike and later >= _LEAST_OVER_S:
+            yield RankTrouble(kind="ended_early", ranks=(rank,), text=f"Rank {rank} stopped compiling {at}{others}.")
+        elif not one.events:
+            yield RankTrouble(
+                kind="empty", ranks=(rank,), text=f"Rank {rank} compiled nothing: its log has {one.records:,} records and no frame."
+            )
+
+
+def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
+    """Ranks whose events come later or earlier than those of the largest group: by a steady time, or only at the beginning."""
+    members = groups[0].ranks
+    base = ranks[groups[0].representative]
+    number = len(base.times)
+    if number < _LEAST_COMMON or len(ranks) < 3:
+        return
+    sample = [ranks[rank] for rank in members[:: max(1, len(members) // 64)]]
+    usual = [median(one.times[at] for one in sample) for at in range(number)]
+    for rank, one in ranks.items():
+        common = 0
+        while common < min(number, len(one.events)) and one.events[common].mark == base.events[common].mark:
+            common += 1
+        if common < _LEAST_COMMON:
+            continue
+        offsets = [one.times[at] - usual[at] for at in range(common)]
+        middle = median(offsets)
+        if abs(middle) >= _LEAST_LATE_S and max(offsets) - min(offsets) <= _STEADY * abs(middle):
+            side = "later than" if middle > 0 else "earlier than"
+            text = (
+                f"All {common} common events of rank {rank} are {abs(middle):,.1f} s {side} those of the others: "
+                "its clock differs, or it ran at another time."
+            )
+            yield RankTrouble(kind="clock", ranks=(rank,), text=text)
+        elif offsets[0] >= _LEAST_LATE_S:
+            yield RankTrouble(
+                kind="late",
+                ranks=(rank,),
+                text=f"Rank {rank} began compiling {offsets[0]:,.1f} s after the others; at the last common event {offsets[-1]:,.1f} s.",
+            )
+
+
+def _versions(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
+    versions: dict[str, list[int]] = {}
+    for rank, one in ranks.items():
+        if one.torch is not None:
+            versions.setdefault(one.torch, []).append(rank)
+    if len(versions) > 1:
+        ordered = sorted(versions.items(), key=lambda item: (-len(item[1]), item[1]))
+        text = ", ".join(f"{version}: {_named(tuple(numbers))}" for version, numbers in ordered[:_MOST_TOLD])
+        yield RankTrouble(kind="versions", ranks=tuple(ordered[1][1]), text=f"Ranks run different versions of torch ({text}).")
+
+
+def _unrelated(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
+    first = groups[0].representative
+    base = {event.mark for event in ranks[first].events}
+    for group in groups[1:]:
+        apart = base and group.events and group.first is not None and group.first.before == 0
+        if apart and base.isdisjoint(event.mark for event in ranks[group.representative].events):
+            text = f"Nothing that {_named(group.ranks)} compiled is like anything of rank {first}: logs of different programs?"
+            yield RankTrouble(kind="unrelated", ranks=group.ranks, text=text)
+
+
+def _named(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {rank_numbers(ranks)}"
+
+
+def _name(log: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in log.replace("\\", "/").rpartition("/")[2])[:120]

@@ -1,0 +1,213 @@
+"""Ranks compared by digests: groups, first differences and what else is odd; the same for any number of workers and order of files."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynadiag import report, trace
+from dynadiag.model.digest import Digest, DigestEvent, rank_numbers
+from dynadiag.render import json_report
+from dynadiag.trace import rank_logs
+from dynadiag.trace.digest import digests_of
+from dynadiag.trace.rank_groups import compared
+from tests.unit.trace.conftest import BREAK, LogBuilder
+
+GUARDS = "\nTREE_GUARD_MANAGER:\n" + "\n".join(
+    (
+        "+- RootGuardManager",
+        "| +- TYPE_MATCH: ___check_type_id(L['self'], 140661009802112), type=<class 'Net'>  # f(x)  # train.py:3 in f",
+        "| +- TENSOR_MATCH: check_tensor(L['x'], Tensor, torch.float32, device=0, size=[8, 64], stride=[64, 1])  # f(x)",
+        "| +- EQUALS_MATCH: L['rank'] == 0  # if rank == 0  # train.py:4 in f",
+        "| +- EQUALS_MATCH: L['layers'] == 4  # for _ in range(layers)",
+    )
+)
+GRAPH = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[8, 16][16, 1]cuda:0"):
+        # File: /home/me/train.py:4 in f, code: y = x.relu()
+        relu: "f32[8, 16][16, 1]cuda:0" = L_x_.relu();  L_x_ = None
+        a: "f32[8, 16]" = torch.ops._c10d_functional.all_reduce.default(relu, 'sum', '0')
+        w: "f32[8, 16]" = torch.ops._c10d_functional.wait_tensor.default(a)
+        b: "f32[64, 16]" = torch.ops._c10d_functional.all_gather_into_tensor.default(w, 8, '0')
+        return (b,)
+"""
+
+
+def rank_log(rank, *, guards=GUARDS, graph=GRAPH, text=BREAK, pid=None):
+    log = LogBuilder(pid or 1000 + rank).intern("/home/me/train.py")
+    guards = guards.replace("L['rank'] == 0", f"L['rank'] == {rank}").replace("device=0", f"device={rank}").replace("14066", f"1{rank:04d}")
+    log.start(0).artifact("dynadiag_entry", {"stack": [], "call": 41}, frame=0)
+    log.artifact("dynamo_graph_break_reason", text, frame=0)
+    log.record("dynamo_output_graph", {}, graph.replace("cuda:0", f"cuda:{rank}"), frame=0)
+    log.record("dynamo_cpp_guards_str", {}, guards, frame=0)
+    return log.metrics(0)
+
+
+def write(folder, ranks, **changed):
+    for rank in ranks:
+        one = changed.get(f"r{rank}", {})
+        rank_log(rank, **one).write(folder, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+
+
+def comparison(folder, **options):
+    return trace.load(folder, **options).ranks
+
+
+def test_ranks_that_differ_by_their_own_number_and_device_are_alike(tmp_path):
+    write(tmp_path, range(5))
+    found = comparison(tmp_path)
+    assert [group.ranks for group in found.groups] == [(0, 1, 2, 3, 4)]
+    assert found.own_values == ("L['rank']",) and [one.kind for one in found.troubles] == ["own_value"]
+
+
+def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
+    changed = {
+        "r3": {"guards": GUARDS.replace("size=[8, 64]", "size=[7, 64]")},
+        "r5": {"text": BREAK.replace("train.py:5", "train.py:6")},
+        "r7": {"graph": GRAPH.replace("relu()", "relu6()")},
+        "r9": {"guards": GUARDS.replace("== 4", "== 6")},
+    }
+    write(tmp_path, [rank for rank in range(20) if rank != 11], **changed)
+    cut = tmp_path / "dedicated_log_torch_trace_rank_13_x.log"
+    cut.write_bytes(cut.read_bytes()[:-300])
+    read = trace.load(tmp_path)
+    by_ranks = {group.ranks: group.first for group in read.ranks.groups}
+    assert {ranks: first.kind for ranks, first in by_ranks.items() if first} == {
+        (3,): "guards",
+        (5,): "break",
+        (7,): "graph",
+        (9,): "guards",
+        (13,): "end",
+    }
+    assert "size=[7, 64]" in by_ranks[3,].here and "size=[8, 64]" in by_ranks[3,].there
+    assert "relu6()" in by_ranks[7,].here and by_ranks[7,].call == 41
+    assert "L['layers'] == 6" in by_ranks[9,].here and "rank" not in by_ranks[9,].here
+    assert {(one.kind, one.ranks) for one in read.ranks.troubles} == {("missing", (11,)), ("cut", (13,)), ("own_value", ())}
+    assert read.ranks.read == 6 and [process.rank for process in read.processes if process.alike is None] == [0, 3, 5, 7, 9, 13]
+    assert {process.rank for process in read.processes} == set(range(20)) - {11}
+    built = report.build(read)
+    assert {"DX07", "DX09"} <= {one.code for one in built.findings}
+    assert any("6 of 19 ranks are read in full" in note for note in built.notes)
+    guarded = next(one for one in built.ranks if "layers" in one.what)
+    assert guarded.odd_ranks == (9,) and len(guarded.values) == 18
+    own = next(one for one in built.ranks if one.what.startswith("value of `rank`"))
+    assert own.values == {f"rank {rank}": str(rank) for rank in (0, 3, 5, 7, 9, 13)}
+    assert json.loads("".join(json_report.chunks(built)))["rank_groups"]["groups"][0]["ranks"][:3] == [0, 1, 2]
+
+
+def test_collectives_in_another_order_or_shape_are_told(tmp_path):
+    first, second = (line for line in GRAPH.splitlines() if "all_" in line)
+    swapped = GRAPH.replace(first, "#").replace(second, f"{second}\n{first}")
+    write(tmp_path, range(4), r1={"graph": swapped}, r2={"graph": GRAPH.replace("f32[64, 16]", "f32[32, 16]")})
+    found = {group.ranks: group.collectives for group in comparison(tmp_path).groups}
+    assert found[0, 3] is None
+    assert "all_gather" in found[1,].here and "all_reduce" in found[1,].there and found[1,].before == 0
+    assert "[32, 16]" in found[2,].here and "[64, 16]" in found[2,].there and found[2,].before == 1
+    (finding,) = [one for one in report.build(trace.load(tmp_path)).findings if one.code == "DX08"]
+    assert "collective 1 is" in finding.why and finding.cost.value == 2
+
+
+def test_the_result_does_not_depend_on_workers_or_the_order_of_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_logs, "_LEAST_BYTES", 0)
+    write(tmp_path, range(18), r4={"text": BREAK.replace("train.py:5", "train.py:8")})
+    (tmp_path / "dedicated_log_torch_trace_rank_30_x.log").write_bytes(b"\x1f\x8bdamaged")
+    (tmp_path / "dedicated_log_torch_trace_rank_31_x.log").write_bytes(b"")
+    alone, several = (trace.load(tmp_path, workers=number) for number in (1, 2))
+    assert alone == several
+    assert [one.ranks for one in alone.ranks.troubles if one.kind == "unread"] == [(30,), (31,)]
+    logs = list(tmp_path.iterdir())
+    random.Random(3).shuffle(logs)
+    assert rank_logs.compare_ranks(logs).comparison.groups == alone.ranks.groups
+
+
+def test_a_log_that_is_gone_is_told_and_the_others_are_compared(tmp_path):
+    write(tmp_path, range(3))
+    gone = tmp_path / "dedicated_log_torch_trace_rank_3_x.log"
+    found = rank_logs.compare_ranks([*tmp_path.iterdir(), gone])
+    assert found.comparison.ranks == 3 and "rank_3" in found.notes[0]
+    assert [one.ranks for one in found.comparison.troubles if one.kind == "unread"] == [(3,)]
+
+
+def test_digests_are_the_same_in_every_python_process(tmp_path):
+    path = rank_log(2).write(tmp_path, "dedicated_log_torch_trace_rank_2_x.log")
+    code = "import sys; from dynadiag.trace.digest import digests_of; print([e.mark for e in digests_of(sys.argv[1])[0][0].events])"
+    seen = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "7"}
+    )
+    assert seen.stdout.strip() == str([event.mark for event in digests_of(str(path))[0][0].events])
+
+
+@given(st.permutations(GUARDS.splitlines()[3:]))
+def test_the_order_of_guards_has_no_meaning(tmp_path_factory, lines):
+    folder = tmp_path_factory.mktemp("guards")
+    text = "\n".join((*GUARDS.splitlines()[:3], *lines))
+    marks = [digests_of(str(rank_log(0, guards=one).write(folder)))[0][0].events[-1].mark for one in (GUARDS, text)]
+    assert marks[0] == marks[1]
+
+
+EVENTS = tuple(DigestEvent("frame", f"m{number}", f"f{number}", "a.py", number) for number in range(6))
+
+
+def digest(rank, *, pid=None, shift=0.0, events=EVENTS, **facts):
+    number = len(events)
+    times = tuple(100.0 + shift + at for at in range(number))
+    made = Digest(
+        log=f"/x/{rank}-{pid}.log",
+        pid=pid or rank + 50,
+        rank=rank,
+        events=events,
+        times=times,
+        places=((0, 0),) * number,
+        calls=(0,) * number,
+    )
+    return replace(made, began=100.0 + shift, ended=105.0 + shift, **facts)
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind", "words"),
+    [
+        ([digest(3, shift=3600.0)], "clock", "3,600.0 s later"),
+        ([digest(3, shift=-3600.0)], "clock", "3,600.0 s earlier"),
+        ([replace(digest(3), times=(160.0, 161.0, 162.0, 163.0, 104.0, 105.0))], "late", "60.0 s after"),
+        ([digest(3), digest(3, pid=99, shift=30.0)], "restarted", "follow each other"),
+        ([digest(3), digest(3, pid=99, shift=2.0)], "doubled", "overlap in time"),
+        ([replace(digest(3, events=EVENTS[:2]), ended=99.0)], "ended_early", "after 2 of 6 events"),
+        ([digest(3, error="RuntimeError: NCCL")], "died", "RuntimeError: NCCL"),
+        ([digest(3, events=())], "empty", "compiled nothing"),
+        ([digest(5)], "missing", "No log of ranks 3, 4: 4 ranks have one"),
+        ([digest(3, torch="2.9.0")], "versions", "2.9.0: rank 3"),
+        ([digest(3, events=(DigestEvent("frame", "z", "other"),))], "unrelated", "logs of different programs"),
+    ],
+)
+def test_what_is_odd_about_a_rank_is_told_with_its_evidence(odd, kind, words):
+    facts = {"torch": "2.11.0"} if kind == "versions" else {}
+    found = compared([*(digest(rank, **facts) for rank in range(3)), *odd])
+    (trouble,) = [one for one in found.troubles if one.kind == kind]
+    assert words in trouble.text
+
+
+def test_nothing_is_odd_about_equal_ranks():
+    found = compared(digest(rank, shift=rank / 100) for rank in range(4))
+    assert [group.ranks for group in found.groups] == [(0, 1, 2, 3)] and found.troubles == ()
+
+
+@given(st.lists(st.sampled_from([EVENTS, EVENTS[:3], EVENTS[::-1]]), min_size=2, max_size=30), st.randoms())
+def test_every_rank_is_in_one_group_of_its_equals_in_any_order(kinds, shuffler):
+    made = [digest(rank, events=events) for rank, events in enumerate(kinds)]
+    shuffled = made[:]
+    shuffler.shuffle(shuffled)
+    found = compared(made)
+    assert found == compared(shuffled)
+    assert sorted(rank for group in found.groups for rank in group.ranks) == list(range(len(kinds)))
+    assert all(len({kinds[rank] for rank in group.ranks}) == 1 for group in found.groups)
+    assert len(found.groups) == len(set(kinds))
+
+
+def test_ranks_in_few_words():
+    assert rank_numbers((*range(512), *range(513, 1024))) == "0 to 511, 513 to 1023"
