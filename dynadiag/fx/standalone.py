@@ -79,7 +79,8 @@ def make_standalone(
     """
     trying = trying or TryOptions()
     first: Standalone | None = None
-    for rebuilt, source in _candidates(text, details, title, options or RebuildOptions()):
+    # Lazy: the module is only written, never called, and its compiled code would take 2 KB a node.
+    for rebuilt, source in _candidates(text, details, title, replace(options or RebuildOptions(), lazy=True)):
         if trying.timeout_s is None:
             return Standalone(source=source)
         missing = missing_device(rebuilt)

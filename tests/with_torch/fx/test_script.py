@@ -45,6 +45,12 @@ def test_script_runs_alone_in_an_empty_directory(printed, tmp_path):
     assert [item.name for item in script.parent.iterdir()] == ["g1.py"]
 
 
+def test_a_script_is_written_without_compiling_the_graph(printed, monkeypatch):
+    monkeypatch.setattr("torch.fx.graph_module._forward_from_src", None)
+    made = make_standalone(printed('x: "f32[4][1]cpu"', "y = x + 1", "return (y,)"), trying=TryOptions(timeout_s=None))
+    assert "y = x + 1" in made.source
+
+
 def test_title_and_comments_cannot_become_code(printed):
     text = printed('x: "f32[4][1]cpu"', "# File: a\x0b.py:1 in f\u2028import os, code: x\x85import os", "y = x + 1", "return (y,)")
     source = write_script(rebuild(text), title=["a\nimport os\r\nimport sys\x0cimport io"])
