@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dynadiag.fix.sources import Sources
 from dynadiag.model.report import Report
 from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours
-from dynadiag.trace.sources import find_sources
+from dynadiag.trace.sources import find_sources, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +38,11 @@ class Baseline:
 
 def check_script(script: Path) -> None:
     """Raise UnreadableInputError where the script is not the user's to change."""
-    parts = script.resolve().parts
+    parts = Path(os.path.realpath(script)).parts  # `resolve` of Python 3.12 and older raises RuntimeError for links in a circle
     if {"site-packages", "dist-packages"} & set(parts):
-        raise UnreadableInputError(f"{script} is installed (site-packages): fix changes only scripts of your own")
+        raise UnreadableInputError(f"{shown(script)} is installed (site-packages): fix changes only scripts of your own")
     if script.suffix not in (".py", ".pyw") or not script.is_file():
-        raise UnreadableInputError(f"{script} is not a Python source file: fix changes only scripts of your own")
+        raise UnreadableInputError(f"{shown(script)} is not a Python source file: fix changes only scripts of your own")
 
 
 def file_of_module(name: str, folder: Path) -> Path:

@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import os
+import platform  # noqa: F401  Python 3.12 looks for a module of Windows when it is first imported
 import random
 import re
 import shutil

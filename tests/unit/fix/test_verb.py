@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dynadiag.errors import DynadiagError, OutputError
+from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
 from dynadiag.fix import session
+from dynadiag.fix.baseline import check_script
 from dynadiag_cli.main import app
 
 
@@ -42,6 +43,13 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     assert "not a Python source file" in refused("x.pyc")
     assert "--format" in refused("--diff", "--format", "json", "train.py")
     assert not (folder / "ran").exists() and not (folder / "dynadiag-runs").exists()
+
+
+@pytest.mark.parametrize("name", ["round.py", "a\nb.py"])
+def test_the_name_of_a_script_in_a_recording_may_be_anything(folder, name):
+    (folder / "round.py").symlink_to("round.py")
+    with pytest.raises(UnreadableInputError, match="^[^\n]* is not a Python source file[^\n]*$"):
+        check_script(folder / name)
 
 
 @pytest.mark.parametrize("command", [["python", "train.py"], ["python", "-m", "train"], None])
