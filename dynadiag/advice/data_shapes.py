@@ -39,9 +39,9 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
     elif (asked := _of_numpy(place)) is not None:
         yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")
-    elif not _carried(place):
-        yield from withhold("how long this result is depends on values, and the code behind it turns it into a list, a loop or a number")
-    elif not all(one is not None and _carried(one) for one in context.sizes):
+    elif (why := _why_not_carried(place)) is not None:
+        yield from withhold(f"how long this result is depends on values, and {why}")
+    elif not all(one is not None and _why_not_carried(one) is None for one in context.sizes):
         yield from withhold(
             "an option lets a graph carry the unknown size, but it applies to the whole program, and another line that broke may need the "
             "size in Python"
@@ -51,16 +51,33 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
 
 
-def _carried(place: Place) -> bool:
-    """Whether the function leaves tensors to torch from the row on: it lists, loops over, counts or prints nothing."""
-    for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
-        if isinstance(node, ast.Call):
-            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            if method in _METHODS or dotted(node.func) in _BY_PYTHON:
-                return False
-        if isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
-            return False
-    return not place.inside(ast.For, ast.While)
+def _why_not_carried(place: Place) -> str | None:
+    """Why the function may need the size in Python from the row on; None where it lists, loops over, counts and prints nothing."""
+    if place.inside(ast.For, ast.While) and not isinstance(place.statement(), ast.For | ast.While):
+        return "this line is in a loop, in which each round has a size of its own"
+    for node in _reached(place):
+        method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        by_python = isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON)
+        if by_python or isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
+            return f"{quoted(place.whole(node))} may need that length in Python"
+    return None
+
+
+def _reached(place: Place) -> Iterator[ast.AST]:
+    """All nodes of the row's statement and of those that may come behind it: none behind a `return`."""
+    inner: ast.AST | None = place.statement()
+    if place.inside(ast.For, ast.While, ast.Try):
+        yield from (*ast.walk(inner or ast.Pass()), *place.behind())
+        return
+    rest: list[ast.AST] = [] if inner is None else [inner]
+    while inner is not None and not any(isinstance(one, ast.Return | ast.Raise) for one in rest):
+        parent = place.parent(inner)
+        found = (getattr(parent, name, None) for name in ("body", "orelse"))
+        block = next((one for one in found if isinstance(one, list) and inner in one), [])
+        rest += block[block.index(inner) + 1 :] if block else []
+        inner = None if parent is place.node else parent
+    for one in rest:
+        yield from ast.walk(one)
 
 
 def _of_numpy(place: Place) -> ast.Call | None:

@@ -478,6 +478,23 @@ def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs
     assert list(said("GB0036", *body)[0]) == slugs
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (("if n is not None:", "    >>> y = x[x > 0]", "    return y.sum()", "if n:", "    return x", "return x + 1"), None),
+        (("if n is not None:", "    >>> y = x[x > 0]", "if n:", "    return y", "return x + 1"), "`if n:` may need"),
+        (("for c in torch.unique(x):", "    n = n + c", "return n"), "`for c in torch.unique(x):` may need"),
+        (("rows = x.nonzero()", "return x + len(rows)"), "`len(rows)` may need"),
+        (("for i in range(n):", "    >>> y = x[x > i]", "    n = n + y.sum()", "return n"), "this line is in a loop"),
+    ],
+)
+def test_what_may_need_an_unknown_size_is_named(body, why):
+    """Code that no call comes to behind this line needs no size."""
+    found, reason = said("GB0036", *body)
+    assert list(found) == ([] if why else ["shape-capture"])
+    assert why is None or why in reason
+
+
 def test_a_line_is_not_said_to_need_a_size_that_another_line_needs():
     found, reason = said("GB0036", "return x[x > 0].mean()", others=(("GB0036", "rows = x.nonzero().tolist()"),))
     assert found == {} and "another line that broke" in reason
