@@ -11,7 +11,7 @@ from dataclasses import replace
 from dynadiag.advice.beside import blocks_around, breaks_beside, catches, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
-from dynadiag.advice.legality import why_not_selected
+from dynadiag.advice.legality import why_not_differentiated, why_not_selected
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
 from dynadiag.advice.reads import DRAWN, draws
@@ -148,7 +148,11 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
     alike = _chooses_alike(place, node.test) and place.same_shape(node.body, node.orelse)
     if alike or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
-        why = why_not_another(place, (node.body, node.orelse), (node,)) or _not_computed(place, values)
+        why = (
+            why_not_another(place, (node.body, node.orelse), (node,))
+            or _not_computed(place, values)
+            or why_not_differentiated(place, node.test, (node.body,), (node.orelse,))
+        )
         said = f"Compute both values and select on the device ({_BOTH})"
         yield from rewrite(context, "if-where", line.replaced(choice, values), said) if why is None else withhold(why)
 
@@ -188,7 +192,7 @@ def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Said
         yield from _returns(place, statement, body[0], condition)
     elif (rows := _rows(place, statement, condition)) is not None:
         text = f"Always compute the value and select on the device ({_BOTH})"
-        why = _not_another(place, statement) or _not_computed(place, rows)
+        why = _not_another(place, statement) or _not_computed(place, rows) or _not_differentiated(place, statement)
         yield Advice(slug="if-where", text=text, before=before, after=rows) if why is None else Withheld(why)
 
 
@@ -206,6 +210,15 @@ def _not_another(place: Place, statement: ast.If) -> str | None:
     return None
 
 
+def _not_differentiated(place: Place, statement: ast.If) -> str | None:
+    """Why the values of the branch may not be chosen where a gradient flows; for a side without one counts what the name was before."""
+    sides = [[pair for one in block if (pair := _assigned(place, one)) is not None] for block in (statement.body, statement.orelse)]
+    names = {name for side in sides for name, _, _ in side}
+    kept = ([ast.Name(name, ast.Load()) for name in sorted(names - {one for one, _, _ in side})] for side in sides)
+    then, other = ([*(value for _, value, _ in side), *rest] for side, rest in zip(sides, kept, strict=True))
+    return why_not_differentiated(place, statement.test, then, other)
+
+
 def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str) -> Iterator[Said]:
     """`if c: return a` with `return b` behind it is one choice."""
     second = statement.orelse[0] if len(statement.orelse) == 1 else None if statement.orelse else place.next_statement(statement)
@@ -214,7 +227,11 @@ def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str)
     if place.same_shape(first.value, second.value):
         after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
         text = f"Compute both results and select on the device ({_BOTH})"
-        why = why_not_another(place, (first.value, second.value), (first.value, second.value)) or _not_computed(place, after)
+        why = (
+            why_not_another(place, (first.value, second.value), (first.value, second.value))
+            or _not_computed(place, after)
+            or why_not_differentiated(place, statement.test, (first.value,), (second.value,))
+        )
         before = place.written(statement, second)
         yield Advice(slug="if-return-where", text=text, before=before, after=after) if why is None else Withheld(why)
 

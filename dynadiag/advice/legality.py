@@ -8,8 +8,9 @@ chosen by zero, and zero times infinity is NaN).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 
 _TOTAL = frozenset(
@@ -29,6 +30,9 @@ _PARTIAL = frozenset(
         "argmax", "argmin", "median",
     )
 )  # fmt: skip
+_FINITE = frozenset(
+    ("max", "min", "amax", "amin", "isin", "tensor", "numel", "size", "item", "argmax", "argmin", "median", "count_nonzero")
+)
 _MAY_RAISE = frozenset(
     (
         "cumsum", "sort", "topk", "gather", "index_select", "select", "narrow", "reshape", "view", "chunk", "split",
@@ -108,6 +112,83 @@ def _is_plain_index(node: ast.expr) -> bool:
     return all(
         isinstance(one, ast.Slice) or (isinstance(one, ast.Constant) and (one.value is None or one.value is Ellipsis)) for one in parts
     )
+
+
+_NO_GRADIENT = frozenset(("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "detach", "item", "size", "dim", "numel"))
+_NOT_FINITE = frozenset(("isfinite", "isnan", "isinf", "isposinf", "isneginf"))
+_LARGE = 1e3
+_MOST_STEPS = 6
+
+
+def why_not_differentiated(place: Place, condition: ast.expr, one: Iterable[ast.expr], other: Iterable[ast.expr]) -> str | None:
+    """Why a gradient may become NaN where the program had none: what one side alone is computed from gets a gradient of zero where it is
+    not chosen, and zero times infinity is NaN. None where no gradient flows, or both sides are computed from the same.
+    """
+    alone = _differentiated(one) ^ _differentiated(other)
+    if place.no_gradient or not alone:
+        return None
+    asked = _with_values(place, condition)
+    if any(_is_guard(node) for node in asked):
+        return f"a gradient of zero into `{min(alone)}` becomes NaN where that is not finite, and the condition is about such values"
+    for name in sorted(alone):
+        values = [node for value in place.values(name) for node in _with_values(place, value)]
+        partial = next((node for node in values if _is_partial(node)), None)
+        if partial is not None:
+            return f"`{ast.unparse(partial)}` can have a gradient that is NaN where it is not chosen"
+    return None
+
+
+def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
+    """The names that a gradient goes to from these values."""
+    found: set[str] = set()
+    left: list[ast.AST] = list(values)
+    while left:
+        node = left.pop()
+        name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        if last in _NO_GRADIENT or isinstance(node, ast.Compare):
+            continue
+        if name is not None:
+            found.update((name,) if not name.endswith(tuple(f".{one}" for one in _ATTRIBUTES)) else ())
+        elif isinstance(node, ast.Call):
+            owner = node.func.value if isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in _MODULES else None
+            left += [*node.args, *(each.value for each in node.keywords), *([] if owner is None else [owner])]
+        else:
+            left += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def _with_values(place: Place, node: ast.expr) -> list[ast.AST]:
+    """The nodes of an expression, and of what the names in it were given."""
+    found: list[ast.AST] = []
+    seen: set[str] = set()
+    left, steps = [node], 0
+    while left and steps <= _MOST_STEPS:
+        inner = [each for value in left for each in ast.walk(value)]
+        found += inner
+        names = {each.id for each in inner if isinstance(each, ast.Name)} - seen
+        seen |= names
+        left, steps = [value for name in sorted(names) for value in place.values(name)], steps + 1
+    return found
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Whether this asks for values that are not finite, or very large."""
+    if isinstance(node, ast.Call):
+        return (node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or "") in _NOT_FINITE
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = (node.left, *node.comparators)
+    itself = isinstance(node.ops[0], ast.NotEq | ast.Eq) and ast.unparse(sides[0]) == ast.unparse(sides[1])
+    large = any(isinstance(one, ast.Constant) and isinstance(one.value, int | float) and abs(one.value) >= _LARGE for one in sides)
+    return itself or large or any("inf" in ast.unparse(one).lower() for one in sides)
+
+
+def _is_partial(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Div | ast.Pow) and not isinstance(node.right, ast.Constant)
+    last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return last in _PARTIAL - _FINITE
 
 
 def selections(node: ast.AST) -> Iterator[ast.Call]:

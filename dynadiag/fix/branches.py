@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice import legality
+from dynadiag.advice.places import Place
 from dynadiag.fix.buffers import Switched, switched
 from dynadiag.fix.edits import EditError
 
@@ -89,6 +90,11 @@ def _without_branch(
         return Rewritten(slug=slug, text=text, rows=range(branch.lineno, end + 1), new=tuple(new), gradients_why=gradients_why)
 
     whys = [_why_not_where(then, other, gradients=one) for one in (False, True)]
+    values = [
+        [*one.values, *(ast.Name(name, ast.Load()) for name in each.names if name not in one.names)]
+        for one, each in ((then, other), (other, then))
+    ]
+    whys[1] = whys[1] or legality.why_not_differentiated(Place(function, (), branch.lineno), branch.test, *values)
     if whys[0] is None:
         rows = _selected(condition, then, other, outcomes)
         return made("branch-select", "Compute both sides of the branch and select on the device", rows, whys[1])

@@ -422,6 +422,30 @@ def test_a_choice_does_not_make_a_new_tensor_where_the_program_went_on_with_one_
     assert (found == {} and why in reason) if why else list(found) == ["if-where"]
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            ("y = x.exp()", ">>> if not torch.isfinite(y).all():", "    return torch.zeros_like(y)", "return y + 0"),
+            "a gradient of zero into `y`",
+        ),
+        (
+            ("y = x * 2", "bad = torch.isnan(y).any()", ">>> if bad:", "    y = y.detach() * 0", "return y + 1"),
+            "a gradient of zero into `y`",
+        ),
+        (("y = x * 2", ">>> if y.abs().max() > 1e4:", "    y = torch.zeros_like(y)", "return y + 1"), "a gradient of zero into `y`"),
+        (("y = x.log()", ">>> if x.min() < 0:", "    y = torch.zeros_like(y)", "return y + 1"), "`x.log()` can have a gradient"),
+        (("y = x * 2", ">>> if y.sum() > 3:", "    y = torch.zeros_like(y)", "return y + 1"), None),
+        (("y = x.exp()", ">>> if not torch.isfinite(y).all():", "    y = y * 0.5", "return y + 1"), None),  # its gradient was NaN anyway
+    ],
+)
+def test_what_is_not_chosen_gets_no_gradient_of_nan(body, why):
+    """The loss that was skipped because it was infinite made the weights NaN."""
+    found, reason = said("GB0170", *body, took=(("x", (4, 4), True),))
+    assert (found == {} and why in reason) if why else found
+    assert said("GB0170", *body, took=(("x", (4, 4)),))[0]
+
+
 FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
 
 
