@@ -68,9 +68,14 @@ def commands() -> list[tuple[str, list[str]]]:
     return [
         (str(page.relative_to(ROOT)), shlex.split(re.split(r"\s#", line)[0]))
         for page in PAGES
-        for block in re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        for block in blocks(str(page.relative_to(ROOT)), "console")
         for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE)
     ]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page in a language, as they stand there."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def reads(words: list[str]) -> bool:

@@ -12,12 +12,15 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer
+import yaml
 from typer.main import get_command
 
 import dynadiag
+from dynadiag.gate.options import GateOptions, configured
 from dynadiag.rules.rule import page_address
 from dynadiag.rules.torch_breaks import torch_ids
 from dynadiag_cli.main import app
+from tests.documented import blocks as shown
 from tests.documented import commands
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +32,6 @@ DOCUMENTS = [
 ]
 PROGRAMS = ("dynadiag", "make", "bash", "pip", "python", "git", ".venv/bin/python", ".venv-oldest/bin/python")
 by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-def blocks(document: Path, language: str) -> str:
-    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL))
 
 
 @by_name
@@ -66,11 +65,11 @@ def test_options_in_examples_exist(document):
     """Each command is taken apart as the program does it: its options exist, and their values and arguments are accepted."""
     verbs = get_command(app).commands
     written = "".join(re.split(r"^```.*?^```", document.read_text(), flags=re.MULTILINE | re.DOTALL))
-    shown = [words for page, words in commands() if ROOT / page == document]
+    found = [words for page, words in commands() if ROOT / page == document]
     if document.name != "CHANGELOG.md":  # in prose a command may be without its target
-        shown += [["dynadiag", *words.split()] for words in re.findall(r"`dynadiag ([a-z]+ [^`\n]*)`", written)]
+        found += [["dynadiag", *words.split()] for words in re.findall(r"`dynadiag ([a-z]+ [^`\n]*)`", written)]
     refused = []
-    for words in shown:
+    for words in found:
         if words[0] not in PROGRAMS:
             refused.append((words, "no program of ours or of the set-up"))
         elif words[0] == "dynadiag" and words[1] not in ("--install-completion", "--show-completion"):
@@ -99,7 +98,7 @@ def test_the_picture_shows_a_real_run_and_no_path_of_a_machine():
 
 
 def test_public_names_in_the_readme_exist():
-    tree = ast.parse(blocks(ROOT / "README.md", "python"))
+    tree = ast.parse("\n".join(shown("README.md", "python")))
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dynadiag"}
     assert named == set(dynadiag.__all__) - {"__version__"}
 
@@ -125,6 +124,25 @@ def test_the_pages_of_torchs_ids_are_those_that_torch_names():
     for name in set(torch_ids()) & set(known):
         assert page_address(name) == f"{base}gb{name.removeprefix('GB')}.html"
     assert len(set(torch_ids()) & set(known)) > 500
+
+
+def test_settings_and_steps_in_examples_are_read(tmp_path):
+    (table,) = shown("docs/check.md", "toml")
+    (tmp_path / "pyproject.toml").write_text(table)
+    assert configured(tmp_path) == GateOptions(
+        max_breaks=0, max_recompiles=2, no_mutation_copy=True, fail_on="error", baseline=tmp_path / "ci/dynadiag-baseline.json"
+    )
+    ((step,), (hook,)) = map(yaml.safe_load, shown("docs/check.md", "yaml"))
+    assert step["with"].keys() <= yaml.safe_load((ROOT / "action/action.yml").read_text())["inputs"].keys()
+    assert [one["id"] for one in hook["hooks"]] == [one["id"] for one in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())]
+    (server,) = json.loads(shown("docs/mcp.md", "json")[0])["mcpServers"].values()
+    get_command(app).commands[server["args"][0]].make_context("mcp", server["args"][1:])
+
+
+def test_every_example_in_python_is_python():
+    for page in DOCUMENTS:
+        for block in shown(str(page.relative_to(ROOT)), "python"):
+            ast.parse(re.sub(r"^%.*$", "", block, flags=re.MULTILINE))
 
 
 def test_the_changelog_knows_this_version():

@@ -2,14 +2,17 @@
 
 import base64
 import json
+import os
 import queue
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dynadiag import trace
+from tests.documented import blocks, commands
 
 jupyter_client = pytest.importorskip("jupyter_client")
 pytest.importorskip("ipykernel")
@@ -67,7 +70,13 @@ def kernel(tmp_path_factory):
 
 @pytest.mark.any_torch
 def test_a_cell_is_recorded_and_its_report_shown(kernel):
-    assert kernel.run("%load_ext dynadiag")[0] == "ok"
+    load, cell = blocks("docs/notebook.md", "python")
+    assert kernel.run(load)[0] == "ok"
+    kernel.run(
+        "import functools, torch\ntorch.compile = functools.partial(torch.compile, backend='eager')\nmodel, x = torch.relu, torch.ones(2)"
+    )
+    status, _, shown = kernel.run(cell)
+    assert status == "ok" and "1 graph" in shown[-1]["text/html"]
     status, printed, shown = kernel.run(f"%%dynadiag --out first\n{BREAKS}")
     assert status == "ok" and "in f\nvalue 8.0\n" in printed and "dynadiag: recorded in first" in printed
     html = shown[-1]["text/html"]
@@ -97,12 +106,14 @@ def test_a_cell_is_recorded_and_its_report_shown(kernel):
 def test_a_whole_notebook_runs_with_nbclient(tmp_path):
     pytest.importorskip("nbclient")
     cells = [{"cell_type": "code", "id": "a", "metadata": {}, "source": BREAKS, "outputs": [], "execution_count": None}]
-    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    (tmp_path / "analysis.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    ((_, words),) = [one for one in commands() if one[0] == "docs/notebook.md"]
     ran = subprocess.run(
-        [sys.executable, "-m", "dynadiag", "explain", "-q", "--out", "run", "--", sys.executable, "-m", "jupyter", "execute", "n.ipynb"],
+        [sys.executable, "-m", *words],
         cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    assert [one.gb_id for one in trace.load(tmp_path / "run").breaks] == ["GB0059"]
+    assert [one.gb_id for one in trace.load(tmp_path / "dynadiag-runs/latest").breaks] == ["GB0059"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documented import blocks
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 FAILED = {
@@ -33,11 +35,27 @@ PASSED = {
     "test_fixture_clean",
     "test_fixture_recompiles_while_warming_up",
     "test_fixture_same_results",
+    "test_forward",
+    "test_forward_is_one_graph",
+    "test_steps",
 }
 
 
+# The tests of README.md and docs/pytest.md, with what they take for granted.
+DOCUMENTED = """import functools, types
+import pytest, torch as real
+from torch.nn import ReLU as Model
+torch = types.SimpleNamespace(compile=functools.partial(real.compile, backend="eager"))
+batch = real.ones(3)
+batches = [batch, batch, batch]
+train_step = lambda x: x * 2
+"""
+
+
 @pytest.fixture(scope="module")
-def output():
+def output(tmp_path_factory):
+    documented = tmp_path_factory.mktemp("documented") / "documented_tests.py"
+    documented.write_text("\n".join([DOCUMENTED, *blocks("README.md", "python")[1:], *blocks("docs/pytest.md", "python")]))
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}",
@@ -46,12 +64,23 @@ def output():
         "COLUMNS": "400",
     }
     plugins = ["-p", "dynadiag.pytest_plugin", "-p", "xdist", "-n", "1", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-rA", "--strict-markers", "-c", os.devnull, *plugins, str(HERE / "watched_tests.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "--strict-markers",
+        "-c",
+        os.devnull,
+        *plugins,
+        str(HERE / "watched_tests.py"),
+        str(documented),
+    ]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE).stdout
 
 
 def test_those_pass_that_should(output):
-    lines = re.findall(r"^(PASSED|FAILED|ERROR) \S*watched_tests\.py::(\S+)", output, re.MULTILINE)
+    lines = re.findall(r"^(PASSED|FAILED|ERROR) \S*?::((?:Case::)?\w+)", output, re.MULTILINE)
     results = {name.replace("::", "."): what for what, name in lines}
     assert {name for name, what in results.items() if what == "PASSED"} == PASSED, output[-4000:]
     assert {name for name, what in results.items() if what == "FAILED"} == set(FAILED)
