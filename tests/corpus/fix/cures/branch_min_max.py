@@ -1,0 +1,23 @@
+# 1 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    y = x.tanh()
+    if y.min() < -0.5:
+        y = y.clamp(min=-0.5)
+    else:
+        y = y * 2
+    return y + x
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

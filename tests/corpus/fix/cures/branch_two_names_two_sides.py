@@ -1,0 +1,22 @@
+# 1 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    low, high = x - 1, x + 1
+    if x.sum() > 0:
+        low = low * 2
+        high = high * 3
+    return low + high
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

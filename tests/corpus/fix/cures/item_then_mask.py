@@ -1,0 +1,20 @@
+# 2 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    top = x.abs().max().item()
+    y = x * top
+    return y.masked_select(y > 0).sum() + y
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

@@ -1,0 +1,23 @@
+# 3 to cure
+import torch
+
+torch.manual_seed(0)
+
+
+def step(x):
+    print("one")
+    y = x.sin()
+    print("two", 2)
+    y = y + 1
+    print("three")
+    return y
+
+
+def data(number):
+    return (torch.randn(6) + (1 if number % 2 else -1),)
+
+
+compiled = torch.compile(step, backend="eager")
+for number in range(4):
+    result = compiled(*data(number))
+    print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")
