@@ -16,6 +16,7 @@ _READS_LENGTHS = re.compile(r"\bctc_loss\(")
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
 _METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split", "chunk"))
 _BY_PYTHON = frozenset(("len", "list", "int", "float", "bool", "range", "zip", "print", "enumerate", "torch.split", "torch.unbind"))
+_CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent expression Eq(u0, 3)` (torch 2.15)
 
 _MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
 _RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
@@ -60,7 +61,20 @@ def _why_not_carried(place: Place) -> str | None:
         by_python = isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON)
         if by_python or isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
             return f"{quoted(place.whole(node))} may need that length in Python"
+        if isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(_CHECKS) and any(one.arg == "weight" for one in node.keywords):
+            return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
+        if method in ("append", "appendleft") or _is_stored_by_key(place, node):
+            larger = f"{quoted(place.whole(place.parent(node) or node))} may make a container larger"
+            return f"{larger}, and in a graph each size would be another version of the whole function"
     return None
+
+
+def _is_stored_by_key(place: Place, node: ast.AST) -> bool:
+    """Whether this puts something under a key that is no constant text into what is no tensor and outlives the call."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load):
+        return False
+    kept = isinstance(node.value, ast.Name) and place.is_local(node.value.id)
+    return not (kept or _is_text(node.slice) or place.is_tensor(node.value))
 
 
 def _reached(place: Place) -> Iterator[ast.AST]:
@@ -119,12 +133,22 @@ def only_kept(place: Place, node: ast.expr) -> bool:
     if isinstance(parent, ast.Assign) and len(parent.targets) != 1:
         return False
     if isinstance(target, ast.Subscript):
-        given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)}  # a key of each call's own: a dictionary that grows
-        named = isinstance(target.slice, ast.Name) and target.slice.id not in given and not place.is_tensor(target.slice)
+        named = isinstance(target.slice, ast.Name) and not (place.is_tensor(target.slice) or _is_of_call(place, target.slice.id))
         return not place.is_tensor(target.value) and (named or _is_text(target.slice))
     if not isinstance(target, ast.Attribute) or place.is_tensor(target):
         return False
     return not place.reads(dotted(target) or "")
+
+
+def _is_of_call(place: Place, name: str) -> bool:
+    """Whether the name may have values of each call's own: an argument, or made from one. A dictionary with such keys grows, and each place
+    of a list is another version.
+    """
+    given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)} - {"self"}
+    loops = [one for one in ast.walk(place.node) if isinstance(one, ast.For | ast.comprehension)]
+    iterated = [one.iter for one in loops if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(one.target))]
+    made = {each.id for one in (*place.values(name), *iterated) for each in ast.walk(one) if isinstance(each, ast.Name)}
+    return name in given or any(one in given or (one != name and place.is_local(one)) for one in made)
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -109,7 +109,7 @@ def _counted_outside(cause: Cause) -> Iterable[Advice]:
     """A count that the function keeps and does not read: `STATE["n"] += 1` belongs behind the call."""
     counted = None if cause.function is None or cause.resumed else cause.function.counted(cause.source)
     line, kept = cause.line, None if counted is None else container_at_call(cause, cause.source)
-    if counted is None or kept is None or len(cause.entered) != 1 or not _ends_there(line):
+    if counted is None or kept is None or len(cause.entered) != 1 or not _ends_there(line) or _reads(line, kept):
         return
     text = f"`{cause.frame_name}` only counts with `{cause.source}`, and each count is compiled separately. Delete `{counted}` there, and"
     behind = counted.replace(cause.source, kept, 1)
@@ -124,6 +124,12 @@ def _counted_outside(cause: Cause) -> Iterable[Advice]:
 def _ends_there(line: SourceLine) -> bool:
     """Whether a line can be put behind this one that runs whenever it ran."""
     return the_call(line) is not None and isinstance(line.statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr)
+
+
+def _reads(line: SourceLine, kept: str) -> bool:
+    """Whether the line names the count beside the call, so that it may read it once the function was called."""
+    inside = {id(node) for node in ast.walk(the_call(line) or ast.Pass())}
+    return any(dotted(one) == kept.partition("[")[0] for one in line.nodes if id(one) not in inside)
 
 
 def condition_advice(cause: Cause) -> Iterable[Advice]:

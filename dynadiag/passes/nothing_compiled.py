@@ -164,7 +164,10 @@ def _calls(run: Run) -> Nothing:
             f"`module.compile()` was called{at}, but nothing of the module was compiled{so_far}: it was not called, or all its code is "
             "torch's own (a Sequential of layers), which this torch skips when a module is compiled in place"
         )
-        advice = "If the module is called, wrap it instead: `module = torch.compile(module)`, and call what that returns."
+        advice = (
+            "If the module is called, wrap it instead: `module = torch.compile(module)`, and call what that returns. Only `forward` is "
+            "compiled in either way: for another method (`module.loss(x)`) use `torch.compile(module.loss)`, and call what that returns."
+        )
         return Nothing("compiled-in-place", reason, where, None if run.info.running else advice)
     reason = f"torch.compile was called{at}, but what it returned was not called{so_far}"
     advice = "Call the object that torch.compile returns: it does not change the function or module in place (model.compile() does)."

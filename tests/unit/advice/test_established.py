@@ -230,6 +230,8 @@ def test_a_number_that_is_only_returned_is_captured(body):
         (("self.best = max(self.best, x.sum().item())", "return x"), False),  # a comparison
         (("self.seen[n] = x.sum().item()", "return x"), False),  # a key of each call's own: the dictionary may grow
         (("self.confusion[x.argmax(), n] = x.sum().item()", "return x"), False),
+        (("for i, e in zip(n, x):", "    >>> seen[i] = float(e)", "return x"), False),  # each place of a list is another version
+        (("i = n[0]", "self.seen[i] = x.sum().item()", "return x"), False),
         (("x[0] = x.sum().item()", "return x"), False),
     ],
 )
@@ -509,6 +511,14 @@ def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs
         (("if n is not None:", "    >>> y = x[x > 0]", "if n:", "    return y", "return x + 1"), "`if n:` may need"),
         (("for c in torch.unique(x):", "    n = n + c", "return n"), "`for c in torch.unique(x):` may need"),
         (("rows = x.nonzero()", "return x + len(rows)"), "`len(rows)` may need"),
+        (
+            ("if n not in self.memo:", "    >>> self.memo[n] = torch.bincount(x)", "return self.memo[n]"),
+            "`self.memo[n] = torch.bincount(x)`",
+        ),
+        (("y = torch.bincount(x)", "self.kept.append(y)", "return x"), "`self.kept.append(y)` may make a container larger"),
+        (("y = torch.bincount(x)", 'self.kept["y"] = y', "return x"), None),
+        (("w = torch.bincount(x)", "return F.cross_entropy(n, x, weight=w)"), "checks the length of its `weight`"),
+        (("y = torch.bincount(x)", "out = {}", "out[n] = y", "return out"), None),
         (("for i in range(n):", "    >>> y = x[x > i]", "    n = n + y.sum()", "return n"), "this line is in a loop"),
     ],
 )

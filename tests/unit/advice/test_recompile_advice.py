@@ -185,7 +185,8 @@ def test_what_is_only_counted_is_counted_behind_the_call():
     facts = {"values": ("1", "2", "3"), "raw_source": "G['STATE']['n']", "text": text, "origin": Location("train.py", 4, "step")}
     (advice,) = caused("value", "STATE['n']", code="y = step(x)", **facts)
     assert advice.after == "y = step(x)\nSTATE['n'] += 1" and "Delete `STATE['n'] += 1` there" in advice.text
-    assert not caused("value", "STATE['n']", code="return step(x)", **facts)
+    for code in ("return step(x)", "print(step(x), STATE['n'])"):  # that line would read the count before it is added to
+        assert not caused("value", "STATE['n']", code=code, **facts)
     for other in ("    if x.shape[0] > 3:\n        STATE['n'] += 1\n", "    STATE['n'] += 1\n    y = STATE['n']\n"):
         assert not caused("value", "STATE['n']", code="y = step(x)", **{**facts, "text": f"def step(x):\n{other}    return x * 2"})
 
