@@ -20,6 +20,7 @@ from dynadiag.fix.inside.running import RunJob
 from dynadiag.json_lines import LineReader, parsed
 from dynadiag.model.report import Report
 from dynadiag.record import RecordOptions, Target, record
+from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 
 _LARGEST_OUTPUT = 64 << 20
 _LARGEST_REPLY = 4 << 20
@@ -61,7 +62,7 @@ class Worker:
         self._log = folder / "worker.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dynadiag.fix.worker"],
+                [sys.executable, "-P", "-c", START_WITHOUT_GC, "dynadiag.fix.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -20,7 +20,7 @@ import dynadiag.fix.inside.observing  # before the forks, which need it
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker
-from dynadiag.reduce.core.isolation import end_with_parent, run_forked
+from dynadiag.reduce.core.isolation import end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import import_dynamo
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
@@ -75,6 +75,7 @@ def main() -> None:
     end_with_parent(os.getppid())
     torch.set_num_threads(1)
     warm_up()
+    keep_for_children()
     speaker.say({"ready": True})
     for line in sys.stdin:
         message = json.loads(line)

@@ -21,6 +21,7 @@ from typing import Any
 
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.reduce.core.failure import environment_trouble
+from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.speculation import default_width
 from dynadiag.reduce.core.template import template
 from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
@@ -35,7 +36,7 @@ from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, c
 from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
 from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
 from dynadiag.reduce.reproducer.result_files import write_json
-from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
+from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show
 from dynadiag.torch_compat.dynamo.compiling import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.dynamo.replaying import is_backend
 from dynadiag.torch_compat.inductor.cpp_answers import remembered

@@ -20,6 +20,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import UsageError
+from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.core.template import template
 from dynadiag.reduce.reproducer.result_files import WARM, write_json
@@ -30,7 +31,7 @@ from dynadiag.reduce.scripts.recorded_failures import failures_in
 from dynadiag.reduce.scripts.reduction import ScriptReduction, reduce_script_program
 from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
-from dynadiag.reduce.worker_process import Interrupts, asked_of, keep_for_children, say, serve, show
+from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import import_dynamo, import_for_kernels
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break

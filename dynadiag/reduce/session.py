@@ -22,6 +22,7 @@ from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.files import extended, read_small, write_inside
 from dynadiag.json_lines import parsed, value_of
 from dynadiag.reduce.core.failure import SILENT, Said
+from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
 from dynadiag.reduce.sources.resuming import seals_of
@@ -29,10 +30,6 @@ from dynadiag.reduce.sources.resuming import seals_of
 Message = Mapping[str, Any]
 _LARGEST_JOB_BYTES = 64 << 20
 _GOES_ON = "--resume with --out"
-_START = "import gc, runpy, sys; gc.disable(); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-"""As `-m`, but garbage is not looked for until the worker is ready: importing torch's compiler leaves none, and spends a seventh on it."""
-
-
 _MARKER = ".so.load_ok"
 """Stands beside a probe that was compiled and loaded (`torch/_inductor/cpu_vec_isa.py`, 2.15; 2.11 has none)."""
 _MOST_PROBES = 50
@@ -43,7 +40,7 @@ class SessionOptions:
     """`timeout_s` is for the first run of the captured graph; `kind` and `match` choose the failure; `resume` continues a journal;
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
     compiler for the report (None: with those that the guilty layer was found by); `level` is auto, dynamo or aot; `bisect` looks for the
-    guilty pass and option; `jobs` questions are judged at a time (None: half the cores, at most four). `command` is what was typed, for the
+    guilty pass and option; `jobs` candidates are tested at once (None: half the cores, at most four). `command` is what was typed, in the
     report.
     """
 
@@ -164,7 +161,7 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
     last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
     with os.fdopen(_log(out / "worker.log"), "wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-c", _START, module, str(job)],
+            [sys.executable, "-c", START_WITHOUT_GC, module, str(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

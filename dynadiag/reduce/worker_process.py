@@ -6,7 +6,6 @@ the search after the query that runs; the best so far is still written and prove
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -133,12 +132,6 @@ def asked_of(job: Mapping[str, Any], interrupts: Interrupts, show: Callable[[Pro
         "on_query": show,
         "wait": interrupts.check,
     }
-
-
-def keep_for_children() -> None:
-    """Collect garbage again, but look no more at what is there now: nor does a child, whose copies of those pages that saves."""
-    gc.freeze()
-    gc.enable()
 
 
 def show(progress: Progress) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import os
 import select
 import shutil
@@ -29,6 +30,9 @@ _GRACE_S = 5
 _END_S = 60.0  # for a child that has told all: it only ends, but a loaded machine may be slow to let it
 _MESSAGES_LIMIT = 64 << 20
 _OUTPUT_BYTES = 20_000  # the 100 frames that faulthandler prints at most
+START_WITHOUT_GC = "import gc, runpy, sys; gc.disable(); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+"""As `-m`, but garbage is not looked for until the worker calls `keep_for_children`: importing torch's compiler leaves none, and spends a
+seventh on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,12 @@ class ChildReport:
     output: str
     wall_s: float
     cpu_s: float
+
+
+def keep_for_children() -> None:
+    """Collect garbage again, but look no more at what is there now: nor does a child, whose copies of those pages that saves."""
+    gc.freeze()
+    gc.enable()
 
 
 def run_forked(work: Callable[[Tell], None], *, timeout_s: float) -> ChildReport:

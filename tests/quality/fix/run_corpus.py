@@ -25,7 +25,7 @@ from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
 from dynadiag.fix.sources import Sources
-from dynadiag.reduce.core.isolation import run_forked
+from dynadiag.reduce.core.isolation import keep_for_children, run_forked
 
 SEEDS = (0, 1, 2)
 PROVEN = "PROVEN"
@@ -147,6 +147,7 @@ def legal(source: str) -> str | None:
 def main(out: str, folder: str, *files: str) -> None:
     torch.set_num_threads(1)
     worker.warm_up()
+    keep_for_children()
     found = {}
     for file in map(Path, files):
         try:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.reduce.core.isolation import START_WITHOUT_GC
+
 ROOT = Path(__file__).parents[3]
 CORPUS = ROOT / "tests/corpus/fix"
 LEAST_CURED = 0.8
@@ -20,9 +22,8 @@ def run(kind: str, folder: Path) -> dict[str, dict]:
     out = folder / "out.json"
     files = sorted(map(str, (CORPUS / kind).glob("*.py")))
     (folder / "runs").mkdir()
-    subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_corpus.py")), str(out), str(folder / "runs"), *files], check=True, cwd=ROOT
-    )
+    command = [sys.executable, "-c", START_WITHOUT_GC, "tests.quality.fix.run_corpus", str(out), str(folder / "runs"), *files]
+    subprocess.run(command, check=True, cwd=ROOT)
     found = json.loads(out.read_text())
     assert [f"{name}: {one['error']}" for name, one in found.items() if "error" in one] == []
     return found
