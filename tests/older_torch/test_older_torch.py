@@ -46,7 +46,7 @@ def _spans():
     return {name: {line for part in (name, *named[name]) for line in own[part]} for name in TRUTH}
 
 
-@pytest.fixture(scope="module", params=[pytest.param(path, marks=pytest.mark.xdist_group(path)) for path in PYTHONS])
+@pytest.fixture(scope="module", params=PYTHONS)
 def recorded(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("older")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
