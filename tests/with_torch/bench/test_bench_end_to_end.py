@@ -131,6 +131,7 @@ def test_a_script_with_nothing_to_compare_is_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.any_torch  # one line of text
 def test_a_back_end_that_torch_lacks_is_refused_before_anything_is_timed(tmp_path):
     done = bench(tmp_path, PROGRAM, "--arms", "eager,nosuch")
     assert done.returncode == 2 and done.stdout == "", done.stderr
@@ -151,6 +152,7 @@ def test_a_program_that_raises_has_a_row_that_says_so(tmp_path):
     assert "RuntimeError: this program" in done.stdout and "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.any_torch  # a choice of processes
 def test_arms_in_one_process_agree(tmp_path):
     done = bench(
         tmp_path,

@@ -38,6 +38,7 @@ def run(*arguments, cwd):
     return subprocess.run([sys.executable, "-c", code, "graph", *arguments], cwd=cwd, capture_output=True, text=True)
 
 
+@pytest.mark.any_torch  # the script itself is run in test_script.py
 def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
     done = run(f"{log}#g0", "--device", "cpu", "--try", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
@@ -64,6 +65,7 @@ def test_the_script_of_a_strangers_log_is_not_run_unless_asked(log, tmp_path):
         assert (done.returncode, done.stdout) == (0, "") and "g0.py was not run" in done.stderr and "--try runs it" in done.stderr
 
 
+@pytest.mark.any_torch  # the script itself is run in test_script.py
 def test_the_script_of_a_run_recorded_here_is_run(log, tmp_path):
     write_marker(tmp_path, {"dynadiag": "1"})
     done = run(str(tmp_path), "g0", "--device", "cpu", "--no-picture", cwd=tmp_path)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.documented import blocks
 
+# What pytest collects, marks and prints.
+pytestmark = pytest.mark.any_torch
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 FAILED = {
