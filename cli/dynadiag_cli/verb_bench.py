@@ -28,79 +28,91 @@ EXAMPLES = """Examples:
 _REDRAW_S = 0.2
 
 
+_Target = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="A script that uses torch.compile, or a file with a function marked @dynadiag.benchmark."),
+]
+_Arguments = Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the script, after --.")]
+_Function = Annotated[
+    str | None,
+    typer.Option("--fn", metavar="WHERE:NAME", help="The step to time, instead of FILE: module:callable or file.py:callable."),
+]
+_Arms = Annotated[
+    str,
+    typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare with it: eager, torch.compile modes, backends."),
+]
+_Call = Annotated[int, typer.Option("--call", metavar="N", min=1, help="Take over a script at the N-th call of its compiled callable.")]
+_Chosen = Annotated[
+    str | None, typer.Option("--callable", metavar="NAME", help="Which of the script's compiled callables to time, by name or number.")
+]
+_Shapes = Annotated[
+    int | None,
+    typer.Option(
+        "--shapes",
+        metavar="N",
+        min=1,
+        help="Watch the script's first N calls, then replay each input shape seen and give a verdict on it.",
+    ),
+]
+_Prices = Annotated[bool, typer.Option("--prices", help="Measure what each graph break costs per call; compiles extra graphs for it.")]
+_Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script that is started once with each set of arguments."
+    ),
+]
+_Loop = Annotated[
+    int | None,
+    typer.Option("--loop", metavar="LINE", min=1, help="With --variants: the line of the loop whose iterations are the steps."),
+]
+_After = Annotated[
+    Path | None,
+    typer.Option("--after", metavar="FILE", help="A changed version of the file: compares the same function before and after."),
+]
+_Revision = Annotated[
+    str | None, typer.Option("--git", metavar="REV", help="Compare this git revision (before) with the working tree (after).")
+]
+_InProcess = Annotated[bool, typer.Option("--in-process", help="Run all arms in one process, for models that fit into memory only once.")]
+_Python = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="The Python interpreter for the arms; it must be able to import dynadiag."),
+]
+_Check = Annotated[
+    Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Exit with status 1 if an arm got worse since that run.")
+]
+_Rounds = Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, max=1_000_000, help="Maximum number of rounds.")]
+_Max = Annotated[float, typer.Option("--max-time", metavar="S", min=0.1, max=LONGEST_S, help="Start no new round after S seconds.")]
+_Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds to wait for one response of an arm.")
+]
+_Remeasure = Annotated[bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")]
+
+
 def bench(
-    target: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="A script that uses torch.compile, or a file with a function marked @dynadiag.benchmark."),
-    ] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the script, after --.")] = None,
-    function: Annotated[
-        str | None,
-        typer.Option("--fn", metavar="WHERE:NAME", help="The step to time, instead of FILE: module:callable or file.py:callable."),
-    ] = None,
-    arms: Annotated[
-        str,
-        typer.Option("--arms", metavar="A,B,...", help="The baseline, then what to compare with it: eager, torch.compile modes, backends."),
-    ] = "eager,default",
-    call: Annotated[
-        int, typer.Option("--call", metavar="N", min=1, help="Take over a script at the N-th call of its compiled callable.")
-    ] = 3,
-    chosen: Annotated[
-        str | None, typer.Option("--callable", metavar="NAME", help="Which of the script's compiled callables to time, by name or number.")
-    ] = None,
-    shapes: Annotated[
-        int | None,
-        typer.Option(
-            "--shapes",
-            metavar="N",
-            min=1,
-            help="Watch the script's first N calls, then replay each input shape seen and give a verdict on it.",
-        ),
-    ] = None,
-    prices: Annotated[
-        bool, typer.Option("--prices", help="Measure what each graph break costs per call; compiles extra graphs for it.")
-    ] = False,
-    variants: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variants", metavar='"NAME: ARGS"...', help="Compare whole steps of a script that is started once with each set of arguments."
-        ),
-    ] = None,
-    loop: Annotated[
-        int | None,
-        typer.Option("--loop", metavar="LINE", min=1, help="With --variants: the line of the loop whose iterations are the steps."),
-    ] = None,
-    after: Annotated[
-        Path | None,
-        typer.Option("--after", metavar="FILE", help="A changed version of the file: compares the same function before and after."),
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option("--git", metavar="REV", help="Compare this git revision (before) with the working tree (after).")
-    ] = None,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="Run all arms in one process, for models that fit into memory only once.")
-    ] = False,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="The Python interpreter for the arms; it must be able to import dynadiag."),
-    ] = None,
-    check: Annotated[
-        Path | None, typer.Option("--check", metavar="BENCH.JSON", help="Exit with status 1 if an arm got worse since that run.")
-    ] = None,
-    rounds: Annotated[int, typer.Option("--max-rounds", metavar="N", min=20, max=1_000_000, help="Maximum number of rounds.")] = 300,
-    max_s: Annotated[
-        float, typer.Option("--max-time", metavar="S", min=0.1, max=LONGEST_S, help="Start no new round after S seconds.")
-    ] = 60.0,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds to wait for one response of an arm.")
-    ] = 900.0,
-    remeasure: Annotated[
-        bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")
-    ] = False,
+    target: _Target = None,
+    arguments: _Arguments = None,
+    function: _Function = None,
+    arms: _Arms = "eager,default",
+    call: _Call = 3,
+    chosen: _Chosen = None,
+    shapes: _Shapes = None,
+    prices: _Prices = False,
+    variants: _Variants = None,
+    loop: _Loop = None,
+    after: _After = None,
+    revision: _Revision = None,
+    in_process: _InProcess = False,
+    python: _Python = None,
+    check: _Check = None,
+    rounds: _Rounds = 300,
+    max_s: _Max = 60.0,
+    timeout_s: _Timeout = 900.0,
+    remeasure: _Remeasure = False,
     out: Out = None,
     force: Force = False,
     output_format: AsFormat = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")] = False,
+    as_json: _AsJson = False,
     color: InColor = "auto",
     open_report: Open = False,
 ) -> None:

@@ -27,68 +27,82 @@ Format = Literal["concise", "json", "jsonl", "junit", "github", "sarif", "md"]
 FailOn = Literal["error", "warning"]
 
 
+_Target = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET [ARGS]...",
+        help="A script with its arguments; `-m MODULE [ARGS]`; `-- torchrun ... train.py`; or a run directory or a log.",
+    ),
+]
+_MaxBreaks = Annotated[
+    int | None, typer.Option("--max-breaks", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N graph break sites.")
+]
+_MaxRecompiles = Annotated[
+    int | None, typer.Option("--max-recompiles", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N recompiles.")
+]
+_MaxFallbacks = Annotated[
+    int | None, typer.Option("--max-fallbacks", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N fallbacks to eager.")
+]
+_NoMutationCopy = Annotated[
+    bool | None,
+    typer.Option("--no-mutation-copy/--mutation-copy", rich_help_panel=LIMITS, help="Fail when a mutated input is copied back."),
+]
+_MinGraphs = Annotated[
+    int | None, typer.Option("--min-graphs", rich_help_panel=LIMITS, metavar="N", min=0, help="Require at least N graphs.")
+]
+_MinCompiled = Annotated[
+    float | None,
+    typer.Option(
+        "--min-compiled",
+        rich_help_panel=LIMITS,
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Require this share of a call's operators to run in graphs.",
+    ),
+]
+_FailOn = Annotated[
+    FailOn | None,
+    typer.Option(
+        "--fail-on", rich_help_panel=LIMITS, help="Fail on findings of at least this severity that no limit covers. [default: warning]"
+    ),
+]
+_Baseline = Annotated[
+    Path | None,
+    typer.Option("--baseline", rich_help_panel=LIMITS, metavar="FILE", help="Accept the problems that FILE lists."),
+]
+_UpdateBaseline = Annotated[
+    bool,
+    typer.Option(
+        "--update-baseline",
+        rich_help_panel=LIMITS,
+        help="Remove from the baseline what no longer occurs, or add a new program to it [default FILE: dynadiag-baseline.json].",
+    ),
+]
+_OutputFormat = Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print no summary on stderr.")]
+
+
 def check(
     ctx: typer.Context,
-    target: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TARGET [ARGS]...",
-            help="A script with its arguments; `-m MODULE [ARGS]`; `-- torchrun ... train.py`; or a run directory or a log.",
-        ),
-    ],
-    max_breaks: Annotated[
-        int | None, typer.Option("--max-breaks", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N graph break sites.")
-    ] = None,
-    max_recompiles: Annotated[
-        int | None, typer.Option("--max-recompiles", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N recompiles.")
-    ] = None,
-    max_fallbacks: Annotated[
-        int | None, typer.Option("--max-fallbacks", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N fallbacks to eager.")
-    ] = None,
-    no_mutation_copy: Annotated[
-        bool | None,
-        typer.Option("--no-mutation-copy/--mutation-copy", rich_help_panel=LIMITS, help="Fail when a mutated input is copied back."),
-    ] = None,
-    min_graphs: Annotated[
-        int | None, typer.Option("--min-graphs", rich_help_panel=LIMITS, metavar="N", min=0, help="Require at least N graphs.")
-    ] = None,
-    min_compiled: Annotated[
-        float | None,
-        typer.Option(
-            "--min-compiled",
-            rich_help_panel=LIMITS,
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Require this share of a call's operators to run in graphs.",
-        ),
-    ] = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(
-            "--fail-on", rich_help_panel=LIMITS, help="Fail on findings of at least this severity that no limit covers. [default: warning]"
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", rich_help_panel=LIMITS, metavar="FILE", help="Accept the problems that FILE lists."),
-    ] = None,
-    update_baseline: Annotated[
-        bool,
-        typer.Option(
-            "--update-baseline",
-            rich_help_panel=LIMITS,
-            help="Remove from the baseline what no longer occurs, or add a new program to it [default FILE: dynadiag-baseline.json].",
-        ),
-    ] = False,
+    target: _Target,
+    max_breaks: _MaxBreaks = None,
+    max_recompiles: _MaxRecompiles = None,
+    max_fallbacks: _MaxFallbacks = None,
+    no_mutation_copy: _NoMutationCopy = None,
+    min_graphs: _MinGraphs = None,
+    min_compiled: _MinCompiled = None,
+    fail_on: _FailOn = None,
+    baseline: _Baseline = None,
+    update_baseline: _UpdateBaseline = False,
     out: Out = None,
     force: Force = False,
     python: Python = None,
     timeout_s: Timeout = None,
     stop_when_stable_s: StopWhenStable = None,
-    output_format: Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")] = "concise",
+    output_format: _OutputFormat = "concise",
     output: Output = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print no summary on stderr.")] = False,
+    quiet: _Quiet = False,
 ) -> None:
     """Fail when a program breaks its graph, recompiles or runs eagerly more than it may.
 

@@ -32,103 +32,115 @@ EXAMPLES = """Examples:
 """
 
 
+_Target = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET [ARGS]...",
+        help="A script with its arguments; `-m MODULE [ARGS]`; `-- torchrun ... train.py`; or a run directory, "
+        "a TORCH_TRACE log, a folder of logs, a text log.",
+    ),
+]
+_LogCap = Annotated[
+    int, typer.Option("--log-cap", rich_help_panel=RECORDING, metavar="MIB", min=1, help="Size limit for the log of one process.")
+]
+_Cost = Annotated[
+    bool,
+    typer.Option("--cost", rich_help_panel=ANALYSIS, help="Also profile warmed-up calls, to give graph breaks a cost in milliseconds."),
+]
+_Parity = Annotated[
+    bool,
+    typer.Option(
+        "--parity",
+        rich_help_panel=ANALYSIS,
+        help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.",
+    ),
+]
+_ParityCalls = Annotated[
+    int,
+    typer.Option(
+        "--parity-calls", rich_help_panel=ANALYSIS, metavar="N", min=1, help="Compare the first N calls of each graph (with --parity)."
+    ),
+]
+_ParityCap = Annotated[
+    int,
+    typer.Option(
+        "--parity-cap",
+        rich_help_panel=ANALYSIS,
+        metavar="MIB",
+        min=1,
+        help="Memory limit for copies of one call's inputs (with --parity).",
+    ),
+]
+_Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict, the counts, and how the program ended.")
+]
+_Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", rich_help_panel=REPORT, help="As --full, with torch's explanations and all stacks.")
+]
+_Full = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        rich_help_panel=REPORT,
+        help="Print each finding's full explanation, and the tables of recompiles, mutations, graphs, ...",
+    ),
+]
+_Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        rich_help_panel=REPORT,
+        metavar="N",
+        min=0,
+        help="Show the N most expensive findings (0: all) [default: 3; 10 with --full].",
+    ),
+]
+_Probe = Annotated[bool, typer.Option("--probe/--no-probe", rich_help_panel=ANALYSIS, help="Analyse afterwards what the graphs mutate.")]
+_Pictures = Annotated[
+    bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
+]
+_Renderer = Annotated[
+    str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="How pictures are written: auto, svg or text.")
+]
+_ShowFree = Annotated[bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")]
+_MutationsOnly = Annotated[bool, typer.Option("--mutations-only", rich_help_panel=REPORT, help="Print only what concerns mutations.")]
+_Trace = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        rich_help_panel=REPORT,
+        metavar="FILE",
+        help="Also write the compile phases to FILE, for Perfetto and chrome://tracing.",
+    ),
+]
+
+
 def explain(
     ctx: typer.Context,
-    target: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TARGET [ARGS]...",
-            help="A script with its arguments; `-m MODULE [ARGS]`; `-- torchrun ... train.py`; or a run directory, "
-            "a TORCH_TRACE log, a folder of logs, a text log.",
-        ),
-    ],
+    target: _Target,
     out: Out = None,
     force: Force = False,
     python: Python = None,
     timeout_s: Timeout = None,
     stop_when_stable_s: StopWhenStable = None,
-    log_cap_mib: Annotated[
-        int, typer.Option("--log-cap", rich_help_panel=RECORDING, metavar="MIB", min=1, help="Size limit for the log of one process.")
-    ] = 1024,
-    cost: Annotated[
-        bool,
-        typer.Option("--cost", rich_help_panel=ANALYSIS, help="Also profile warmed-up calls, to give graph breaks a cost in milliseconds."),
-    ] = False,
-    parity: Annotated[
-        bool,
-        typer.Option(
-            "--parity",
-            rich_help_panel=ANALYSIS,
-            help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.",
-        ),
-    ] = False,
-    parity_calls: Annotated[
-        int,
-        typer.Option(
-            "--parity-calls", rich_help_panel=ANALYSIS, metavar="N", min=1, help="Compare the first N calls of each graph (with --parity)."
-        ),
-    ] = 3,
-    parity_cap_mib: Annotated[
-        int,
-        typer.Option(
-            "--parity-cap",
-            rich_help_panel=ANALYSIS,
-            metavar="MIB",
-            min=1,
-            help="Memory limit for copies of one call's inputs (with --parity).",
-        ),
-    ] = 4096,
+    log_cap_mib: _LogCap = 1024,
+    cost: _Cost = False,
+    parity: _Parity = False,
+    parity_calls: _ParityCalls = 3,
+    parity_cap_mib: _ParityCap = 4096,
     output_format: AsPageFormat = "text",
     output: Output = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict, the counts, and how the program ended.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", rich_help_panel=REPORT, help="As --full, with torch's explanations and all stacks.")
-    ] = False,
+    quiet: _Quiet = False,
+    verbose: _Verbose = False,
     color: InColor = "auto",
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full",
-            rich_help_panel=REPORT,
-            help="Print each finding's full explanation, and the tables of recompiles, mutations, graphs, ...",
-        ),
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            rich_help_panel=REPORT,
-            metavar="N",
-            min=0,
-            help="Show the N most expensive findings (0: all) [default: 3; 10 with --full].",
-        ),
-    ] = None,
-    probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", rich_help_panel=ANALYSIS, help="Analyse afterwards what the graphs mutate.")
-    ] = True,
-    pictures: Annotated[
-        bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
-    ] = True,
-    renderer: Annotated[
-        str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="How pictures are written: auto, svg or text.")
-    ] = "auto",
-    show_free: Annotated[
-        bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")
-    ] = False,
-    mutations_only: Annotated[
-        bool, typer.Option("--mutations-only", rich_help_panel=REPORT, help="Print only what concerns mutations.")
-    ] = False,
-    trace: Annotated[
-        str | None,
-        typer.Option(
-            "--trace",
-            rich_help_panel=REPORT,
-            metavar="FILE",
-            help="Also write the compile phases to FILE, for Perfetto and chrome://tracing.",
-        ),
-    ] = None,
+    full: _Full = False,
+    limit: _Limit = None,
+    probe: _Probe = True,
+    pictures: _Pictures = True,
+    renderer: _Renderer = "auto",
+    show_free: _ShowFree = False,
+    mutations_only: _MutationsOnly = False,
+    trace: _Trace = None,
     open_report: Open = False,
 ) -> None:
     """Say where the graph breaks, what recompiles, what ran eager, why, and what to change.

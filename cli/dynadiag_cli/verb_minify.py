@@ -36,66 +36,80 @@ Kind = Literal[
 Level = Literal["auto", "dynamo", "aot"]
 
 
+_Target = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET [ARGS]...",
+        help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py written by torch; RUN or RUN#g3 for recorded graphs.",
+    ),
+]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted reduction in --out DIR.")]
+_Kind = Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan check every graph.")]
+_Match = Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")]
+_Backend = Annotated[
+    str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
+]
+_AsScript = Annotated[
+    bool,
+    typer.Option("--as-script", help="Run torch's repro.py as an ordinary script, instead of parsing it."),
+]
+_MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="MIB",
+        min=1,
+        max=1 << 40,
+        help="For oom: the memory that one run of the graph may use on top of torch itself.",
+    ),
+]
+_Ablation = Annotated[
+    bool | None,
+    typer.Option(
+        "--ablation/--no-ablation",
+        help="Run the result with each layer of the compiler, for the table in report.md [default: only those that the answer needs].",
+    ),
+]
+_Level = Annotated[
+    Level,
+    typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of the two that is proven."),
+]
+_Capture = Annotated[
+    Literal["failing", "always"],
+    typer.Option("--capture", help="failing: a second run captures what failed; always: a single run saves every graph at every call."),
+]
+_Bisect = Annotated[bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty compiler pass, and for an option that helps.")]
+_Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", min=1, max=64, help="Candidates tested in parallel [default: half the cores, at most 4]."),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds for the script, and for its graph; longer counts as a hang."
+    ),
+]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only, no progress.")]
+
+
 def minify(
     ctx: typer.Context,
-    target: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TARGET [ARGS]...",
-            help="A failing script and its arguments; `-m MODULE [ARGS]`; a repro.py written by torch; RUN or RUN#g3 for recorded graphs.",
-        ),
-    ],
+    target: _Target,
     out: Out = None,
     force: Force = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted reduction in --out DIR.")] = False,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan check every graph.")] = None,
-    match: Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")] = None,
-    backend: Annotated[
-        str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")
-    ] = None,
-    as_script: Annotated[
-        bool,
-        typer.Option("--as-script", help="Run torch's repro.py as an ordinary script, instead of parsing it."),
-    ] = False,
-    memory_limit_mib: Annotated[
-        int | None,
-        typer.Option(
-            "--memory-limit",
-            metavar="MIB",
-            min=1,
-            max=1 << 40,
-            help="For oom: the memory that one run of the graph may use on top of torch itself.",
-        ),
-    ] = None,
-    ablation: Annotated[
-        bool | None,
-        typer.Option(
-            "--ablation/--no-ablation",
-            help="Run the result with each layer of the compiler, for the table in report.md [default: only those that the answer needs].",
-        ),
-    ] = None,
-    level: Annotated[
-        Level,
-        typer.Option("--level", help="The graph to end with: Dynamo's, AOTAutograd's (aot), or the simpler of the two that is proven."),
-    ] = "auto",
-    capture: Annotated[
-        Literal["failing", "always"],
-        typer.Option("--capture", help="failing: a second run captures what failed; always: a single run saves every graph at every call."),
-    ] = "failing",
-    bisect: Annotated[
-        bool, typer.Option("--bisect/--no-bisect", help="Look for the guilty compiler pass, and for an option that helps.")
-    ] = True,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, max=64, help="Candidates tested in parallel [default: half the cores, at most 4]."),
-    ] = None,
-    timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds for the script, and for its graph; longer counts as a hang."
-        ),
-    ] = 300.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only, no progress.")] = False,
+    resume: _Resume = False,
+    kind: _Kind = None,
+    match: _Match = None,
+    backend: _Backend = None,
+    as_script: _AsScript = False,
+    memory_limit_mib: _MemoryLimit = None,
+    ablation: _Ablation = None,
+    level: _Level = "auto",
+    capture: _Capture = "failing",
+    bisect: _Bisect = True,
+    jobs: _Jobs = None,
+    timeout_s: _Timeout = 300.0,
+    quiet: _Quiet = False,
     open_report: Open = False,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
