@@ -90,14 +90,12 @@ def fix(
 
 def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
-    from dynadiag.fix.baseline import baseline_of, check_script, file_of_module
+    from dynadiag.fix.baseline import baseline_of, check_script, script_of_module
 
     if (mode := ctx.meta.get(MODE, "path")) == "command":
         raise UsageError("fix proves the calls of one process, and a command behind -- may start several: pass the script, or -m MODULE")
     if mode == "module":
-        script = file_of_module(target[0], Path.cwd())
-        check_script(script)
-        return _recorded(target, script, out, force)
+        return _recorded(target, script_of_module(target[0], Path.cwd()), out, force)
     recording = recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))

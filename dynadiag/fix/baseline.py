@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from dynadiag.fix.sources import Sources
 from dynadiag.model.report import Report
 from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours
+from dynadiag.record.target import file_of_module
 from dynadiag.trace.sources import find_sources, shown
 
 
@@ -45,19 +44,13 @@ def check_script(script: Path) -> None:
         raise UnreadableInputError(f"{shown(script)} is not a Python source file: fix changes only scripts of your own")
 
 
-def file_of_module(name: str, folder: Path) -> Path:
-    """The file that `python -m NAME` runs in a folder; nothing is imported. Raises UnreadableInputError where there is none."""
-    where: Sequence[str] | None = [str(folder), *sys.path]
-    done = spec = None
-    for part in name.split("."):
-        done = part if done is None else f"{done}.{part}"
-        spec = None if where is None else importlib.machinery.PathFinder.find_spec(done, where)
-        where = None if spec is None else spec.submodule_search_locations
-    if spec is not None and where is not None:
-        spec = importlib.machinery.PathFinder.find_spec(f"{name}.__main__", where)
-    if spec is None or not spec.has_location or spec.origin is None:
-        raise UnreadableInputError(f"no file is found for -m {name} from {folder}: pass the script's path")
-    return Path(spec.origin)
+def script_of_module(name: str, folder: Path) -> Path:
+    """The file of the user's own that `python -m NAME` runs in a folder. Raises UnreadableInputError where there is none."""
+    script = file_of_module(name, sys.executable, folder)
+    if script is None:
+        raise UnreadableInputError(f"no file is found for -m {shown(Path(name))} from {shown(folder)}: pass the script's path")
+    check_script(script)
+    return script
 
 
 def baseline_of(directory: Path) -> Baseline:
@@ -79,8 +72,11 @@ def baseline_of(directory: Path) -> Baseline:
         raise UsageError(
             f"{directory} does not hold the script's arguments as they were (a secret is masked): run `dynadiag fix` on the script"
         )
-    script = Path(folder) / words[0] if module is None else file_of_module(module, Path(folder))
-    check_script(script)
+    if module is None:
+        script = Path(folder) / words[0]
+        check_script(script)
+    else:
+        script = script_of_module(module, Path(folder))
     return Baseline(directory=directory, script=script, module=module, arguments=tuple(words[1:]), folder=Path(folder))
 
 

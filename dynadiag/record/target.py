@@ -62,7 +62,7 @@ def command_of(target: Target, python: str | None) -> list[str]:
         return list(target.argv)
     interpreter = _interpreter(python)
     if target.kind == "module":
-        check_module(target.argv[0], interpreter)
+        file_of_module(target.argv[0], interpreter)
         return [interpreter, "-m", *target.argv]
     if target.argv[0] == "-":
         return [interpreter, *target.argv]
@@ -142,38 +142,45 @@ def _why_not_compilable_there(path: Path, interpreter: str) -> str | None:
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it does not compile"])[-1]
 
 
-# What `python -m NAME` would fail with, without importing anything: a package's own code may change where its modules lie, so only what
-# no code has touched yet is refused (`runpy._get_module_details`, 3.9 to 3.14).
+# What `python -m NAME` would run or fail with, without importing anything. A package's own code may change where its modules lie, so only
+# what no code has touched yet is refused (`runpy._get_module_details`, 3.9 to 3.14).
 _FIND = """
 import importlib.machinery, importlib.util, sys
 name = sys.argv[1]
 first, *rest = name.split(".")
 spec = importlib.util.find_spec(first) if first else None
-done = first
+done, untouched = first, True
 if spec is None:
     sys.exit("No module named " + repr(first))
 for part in rest:
     if not spec.submodule_search_locations:
-        sys.exit(repr(done) + " is not a package: there is no module " + repr(name))
+        sys.exit(untouched and repr(done) + " is not a package: there is no module " + repr(name))
     origin = spec.origin if spec.has_location else None
-    if origin is None or not origin.endswith(".py") or open(origin, "rb").read().strip():
-        sys.exit(0)
+    untouched = untouched and bool(origin) and origin.endswith(".py") and not open(origin, "rb").read().strip()
     spec = importlib.machinery.PathFinder.find_spec(done + "." + part, spec.submodule_search_locations)
     done += "." + part
     if spec is None:
-        sys.exit("No module named " + repr(done))
+        sys.exit(untouched and "No module named " + repr(done))
 where = spec.submodule_search_locations
-if where is not None and importlib.machinery.PathFinder.find_spec(name + ".__main__", where) is None:
-    if len(list(where)) and not getattr(spec.loader, "is_frozen", False):
-        sys.exit(repr(name) + " is a package without a __main__.py")
+if where is not None:
+    frozen, spec = getattr(spec.loader, "is_frozen", False), importlib.machinery.PathFinder.find_spec(name + ".__main__", where)
+    if spec is None and len(list(where)) and not frozen:
+        sys.exit(untouched and repr(name) + " is a package without a __main__.py")
+if spec is not None and spec.has_location:
+    print(spec.origin)
 """
 
 
-def check_module(name: str, interpreter: str) -> None:
-    """Raise UnreadableInputError when `interpreter -m NAME` cannot find the module; asked there, and nothing of it is imported."""
+def file_of_module(name: str, interpreter: str, folder: Path | None = None) -> Path | None:
+    """The file that `interpreter -m NAME` runs in a folder (None: that of now); None where that is not known without importing.
+
+    Raises UnreadableInputError when there is no such module; asked there, and nothing of it is imported.
+    """
     if "/" in name or (name.endswith(".py") and Path(name).is_file()):
         raise UnreadableInputError(f"-m takes a module's name, not a path: {name}; leave -m out to run a script")
     asked = [interpreter, "-c", _FIND, name]
-    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, cwd=folder)
     if done.returncode == 1 and (said := done.stderr.strip().splitlines()) and "Traceback" not in done.stderr:
-        raise UnreadableInputError(f"cannot run -m {name}: {said[-1]}")
+        raise UnreadableInputError(f"cannot run -m {name if name.isprintable() else ascii(name)}: {said[-1]}")
+    rows = done.stdout.splitlines()
+    return Path(rows[-1]) if done.returncode == 0 and rows else None

@@ -36,7 +36,7 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     (folder / "x.zip").write_bytes(b"PK")
     (folder / "x.pyc").write_bytes(b"x")
     assert "site-packages" in refused(str(installed))
-    assert "no file is found for -m nothing.here" in refused("-m", "nothing.here")
+    assert "cannot run -m nothing.here: No module named 'nothing'" in refused("-m", "nothing.here")
     assert "site-packages" in refused("-m", "pytest")
     assert "calls of one process" in refused("--", "torchrun", "train.py")
     assert "not a Python source file" in refused("x.zip")
