@@ -33,7 +33,7 @@ _REFUSED = Advice(
 
 
 def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None, *, strides: bool = False) -> tuple[Advice, ...]:
-    """The ways out: the code's own, then how to find the layer that is to blame.
+    """The ways out: the code's own, then how to find the guilty layer.
 
     `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write. `strides`: nothing else differs.
     """

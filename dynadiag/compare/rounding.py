@@ -110,7 +110,7 @@ class Beside:
         return [one for one in (self.again, self.nudged, *self.further, *self.same) if one is not None]
 
     def pairs(self, truth: Any, value: Any) -> list[tuple[Any, Any]]:
-        """What is laid beside what to learn how far eager is off: a nudged run beside eager, since both are as inexact."""
+        """The pairs whose difference shows how far eager is off: a perturbed run vs. eager, for example, since both are equally inexact."""
         nudged = self.nudged if self.exact is None else None
         found = [(truth, self.again), (truth, nudged), *((value, one) for one in (*self.further, *self.same))]
         return [(one, two) for one, two in found if two is not None]

@@ -189,7 +189,7 @@ class Prover:
         return differs or different_output(one.stdout, other.stdout, self.noisy), calls
 
     def why_other(self, reference: Outcome, outcome: Outcome, again: Outcome | None = None) -> str | None:
-        """What a run does otherwise than the original: its end, its values, its output (that of the original in eager or compiled)."""
+        """How a run behaves differently from the original: its end, its values, its output (that of the original in eager or compiled)."""
         if not outcome.ended or outcome.values is None:
             return f"the changed program did not finish: {outcome.why}"
         if (reference.exit_status, reference.raised) != (outcome.exit_status, outcome.raised):

@@ -34,7 +34,7 @@ _CLOSURE = re.compile(r"\.__closure__\[|\.cell_contents|__defaults__|__kwdefault
 def find_guards(run: Run) -> PassResult:
     """One entry for each compiled frame with guards, and a finding for each code object whose look-ups cost a share of the calls.
 
-    The latency is torch's measurement of one check at compile time (`guard_latency_us`). torch does not time single guards: the "dearest"
+    The latency is torch's measurement of one check at compile time (`guard_latency_us`). torch does not time single guards: `dearest`
     are those with the longest way to their value among the recorded examples, because a check walks that way.
     """
     failed = _failed(run)

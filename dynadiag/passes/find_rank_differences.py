@@ -1,4 +1,4 @@
-"""What is not the same on every rank: graph breaks, recompiles, graphs, options; and which rank is the odd one."""
+"""What is not the same on every rank: graph breaks, recompiles, graphs, options; and which rank differs."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def by_rank(values: Mapping[int, str]) -> dict[str, str]:
 
 
 def odd_ones(values: Mapping[int, object]) -> tuple[int, ...]:
-    """The ranks whose value is not that of the majority; empty when there is no majority, because then nobody is the odd one."""
+    """The ranks whose value is not that of the majority; empty when there is no majority, because then no rank is the one that differs."""
     texts = list(map(repr, values.values()))
     commonest, number = Counter(texts).most_common(1)[0]
     if number * 2 <= len(values):

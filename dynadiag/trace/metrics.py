@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from operator import attrgetter
 from typing import Any
 
 from dynadiag.model.location import Location
@@ -23,7 +22,6 @@ _LONG = (
 _LIMITS = (b'\\"recompile_limit\\": ', b'\\"cache_size_limit\\": ')
 _NUMBER = re.compile(rb"(\d{1,9})[,}]")
 _FIELDS = tuple(field.name for field in fields(CompileMetrics))
-_VALUES = attrgetter(*_FIELDS)
 
 
 def trimmed(line: bytes) -> bytes:
@@ -112,6 +110,5 @@ def merged(first: CompileMetrics | None, second: CompileMetrics) -> CompileMetri
     """Both records of one frame as one: what the first does not know comes from the second (a backward compiled later)."""
     if first is None:
         return second
-    pairs = zip(_FIELDS, _VALUES(first), _VALUES(second), strict=True)
-    missing = {name: other for name, own, other in pairs if other not in (None, ()) and own in (None, ())}
-    return replace(first, **missing) if missing else first
+    missing = {name: getattr(second, name) for name in _FIELDS if getattr(first, name) in (None, ())}
+    return replace(first, **missing)

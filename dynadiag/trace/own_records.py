@@ -18,7 +18,7 @@ from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack, printed_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
-from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, bytes_of, shallow
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, shallow
 
 _MOST_ENTRIES = 20_000
 _NO_COST = "--cost: "  # older logs give the kind of a failed hook to the reason why nothing was measured
@@ -89,14 +89,13 @@ def _options(run: RunBuilder, values: Mapping[str, Any]) -> Mapping[str, Any]:
     text = json.dumps(shallow(values))
     known: Mapping[str, Any] | None = run.shared.get(("options", text))
     if known is None:
-        each = bytes_of(values) // len(values)
-        known = {name: value for name, value in values.items() if run.room.take("settings", each)}
+        known = {name: value for name, value in values.items() if run.room.take("settings", len(text) // len(values))}
         run.shared["options", text] = known
     return known
 
 
 def _name_device(process: ProcessBuilder, facts: Mapping[str, Any]) -> None:
-    """The name of a GPU, told by the first record that was written after the script had initialised it."""
+    """The name of a GPU, from the first record written after the script had initialised it."""
     if (name := as_text(facts.get("device"))) is not None:
         process.facts.setdefault("device", name)
 
@@ -135,12 +134,11 @@ def function(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
 def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_compile_call`: a call of `torch.compile`."""
     facts = record.object()
-    given = as_dict(facts.get("options"))
-    if not run.room.take("torch.compile calls", record.payload_length + bytes_of(given)):
+    if not run.room.take("torch.compile calls", record.payload_length):
         return
     stack = named_stack(facts.get("stack"))
     options = {key: value for key, value in facts.items() if key in ("mode", "fullgraph", "dynamic") and value is not None}
-    options.update(given)
+    options.update(as_dict(facts.get("options")))
     options = dict(shallow(options))
     call = CompileCall(
         process=process.index,

@@ -102,22 +102,6 @@ def shallow(value: Any) -> Any:
     raise BadRecordError("nested too deep")
 
 
-def bytes_of(value: Any) -> int:
-    """About how many bytes a value out of JSON takes: of an empty list far more than its two characters."""
-    total, waiting = 0, [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            total += 64 + sum(150 + len(key) for key in one)
-            waiting += one.values()
-        elif isinstance(one, list):
-            total += 64 + 8 * len(one)
-            waiting += one
-        else:
-            total += 50 + len(one) if isinstance(one, str) else 32
-    return total
-
-
 def as_texts(value: object) -> tuple[str, ...]:
     """The strings in a JSON array; other elements are left out."""
     return tuple(item for item in as_list(value) if isinstance(item, str))

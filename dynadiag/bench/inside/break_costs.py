@@ -146,7 +146,7 @@ class _Pricing:
             raise CannotJoinError(f"{outside[0]} needs a gradient and is made outside its graphs")
 
     def _places(self) -> list[Place]:
-        """The boundaries of the tape by place, the dearest unknown yet; beyond the limit they are listed without a price."""
+        """The boundaries of the tape by place, not yet by cost; beyond the limit they are listed without a price."""
         places: dict[tuple[str, str], Place] = {}
         for at, call in enumerate(self._tape[:-1]):
             ending = call.piece.ending

@@ -33,7 +33,7 @@ def is_layout(name: str) -> bool:
 
 
 def other_layouts(eager: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """How the first output that lies otherwise than in eager does so, and how many more do, in one line; empty when none does."""
+    """How the layout of the first output that differs from eager's does, and how many more differ, in one line; empty when none does."""
     found = [name for name in eager if is_layout(name) and name in result and not eager[name].equal(result[name])]
     if not found:
         return ""

@@ -102,7 +102,7 @@ def from_exception(error: BaseException, phase: str) -> Failure:
     root = chain[-1]
     fault = next(filter(None, (gpu_fault(str(one)) for one in chain)), None)
     if fault is not None:
-        # Told by whichever call comes after the kernel, of whatever library, in any phase: where it was raised says nothing.
+        # Reported by whichever call comes after the kernel, of whatever library, in any phase: where it was raised says nothing.
         detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
         return Failure(kind="runtime_error", phase="call", exceptions=(_GPU_ERROR,), message=fault, detail=detail)
     return Failure(

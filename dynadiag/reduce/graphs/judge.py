@@ -37,7 +37,7 @@ _LEAST_TIMEOUT_S = 30.0
 class Observation:
     """What one child showed: a failure, nothing wrong (neither is set), or why it cannot say (`invalid`).
 
-    `environment` says that the machine is to blame. `wall_s` is what it took, `reached_s` when its last phase began.
+    `environment` is the reason for an environment error. `wall_s` is what it took, `reached_s` when its last phase began.
     """
 
     failure: Failure | None = None

@@ -174,7 +174,7 @@ def _behind_results(candidate: Candidate, counts: Sequence[int]) -> list[int]:
 
 
 def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
-    """Under a limit that the uncompiled run kept, or on a GPU, whose memory the uncompiled run had too; else the machine is to blame."""
+    """Under a limit that the uncompiled run kept, or on a GPU, whose memory the uncompiled run had too; else it is an environment error."""
     return setting.memory_limit_mib is not None or any(type(one).__name__ == "OutOfMemoryError" for one in chain_of(error))
 
 

@@ -28,7 +28,7 @@ PASSES_ALONE = "passes-alone"
 @dataclass(frozen=True, kw_only=True)
 class ReductionOptions(core.Options):
     """`like` says that the failure must have the same cause as another, `printed` that the program printed its message. `width` questions
-    at most are judged at a time; what is found does not depend on it.
+    at most are tested in parallel; what is found does not depend on it.
     """
 
     like: Failure | None = None
@@ -60,7 +60,7 @@ class Reduction(core.Found[Candidate]):
 def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Confirmed:
     """The failure that the candidate shows, three times out of three, or flaky: then how often in ten to forty runs.
 
-    Raises NothingFoundError (exit status 1) when nothing fails, when the machine is to blame, or when it is not the failure asked for.
+    Raises NothingFoundError (exit status 1) when nothing fails, on an environment error, or when it is not the failure asked for.
     """
     seen: list[Observation] = []
     target: Failure | None = None

@@ -33,8 +33,8 @@ _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGS
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one run showed: `failures` of all kinds, the one that ended it last; `refused` what the guard kept it from, at
-    `refused_line`; `environment` why the machine is to blame. `wall_s` and `cpu_s` are what it took; `namespace` is what `argparse` gave,
-    `lines` and `values` what `look` asked for.
+    `refused_line`; `environment` the reason for an environment error. `wall_s` and `cpu_s` are what it took; `namespace`: what argparse
+    gave, `lines` and `values` what `look` asked for.
     """
 
     failures: tuple[Failure, ...] = ()

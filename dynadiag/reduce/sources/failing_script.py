@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, STATE, VARIABLE, CaptureSettings
-from dynadiag.errors import DynadiagError, NothingFoundError
+from dynadiag.errors import NothingFoundError
 from dynadiag.json_lines import value_of
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.reduce.core.failure import Said, said_by
@@ -158,8 +158,6 @@ def _run(target: Target, out: Path, name: str, settings: CaptureSettings, option
     result = record(target, replace(how, output=output, environment={VARIABLE: settings.dumps()}))
     if result.interrupted:
         raise KeyboardInterrupt
-    if result.told_to_end is not None:  # the script was given the signal too, which is no failure of a graph
-        raise DynadiagError("ended by a signal before a failing graph was captured: nothing is written", exit_code=128 + result.told_to_end)
     return folder, result
 
 

@@ -1,4 +1,4 @@
-"""Counting the calls of what `torch.compile` gave, so that a compilation can be told by the call that caused it."""
+"""Counting the calls of what `torch.compile` gave, so that a compilation can be traced to the call that caused it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _suppressed(hooks: Hooks) -> Any:
 
 
 def _say_what_torch_does_not(hooks: Hooks, error: BaseException, code: CodeType) -> None:
-    """A frame left because of a graph break is told by torch only while its log of graph breaks is on (`ConvertFrame.__call__`)."""
+    """A frame left because of a graph break is reported by torch only while its log of graph breaks is on (`ConvertFrame.__call__`)."""
     log = getattr(sys.modules["torch._dynamo.convert_frame"], "graph_break_log", None)
     compile_id = getattr(error, "compile_id", None)
     if compile_id is None or log is None or log.isEnabledFor(logging.DEBUG):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
 from dynadiag.capture.graph_capture import STATE, CaptureSettings, from_environment
-from dynadiag.errors import DynadiagError, NothingFoundError
+from dynadiag.errors import NothingFoundError
 from dynadiag.record import RecordResult
 from dynadiag.reduce.sources import failing_script as script
 from dynadiag.reduce.sources.failing_script import CaptureOptions, Suspect, find_and_capture
@@ -115,17 +114,6 @@ def test_a_script_without_a_failing_graph_is_said(runs, tmp_path, state, result,
     runs.append((state, result, None))
     with pytest.raises(NothingFoundError, match=message):
         find_and_capture(None, tmp_path, CaptureOptions())
-
-
-def test_a_signal_that_ends_the_command_is_no_failure_of_a_graph(monkeypatch, tmp_path):
-    def record(target, options):
-        left(tmp_path / "first-run", state=(2, 3, 5))
-        return replace(ended(143, "SIGTERM"), told_to_end=15)
-
-    monkeypatch.setattr(script, "record", record)
-    with pytest.raises(DynadiagError, match="ended by a signal") as raised:
-        find_and_capture(None, tmp_path, CaptureOptions())
-    assert raised.value.exit_code == 143
 
 
 def test_settings_survive_the_environment():

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from benchmarks import hostile_logs
 from dynadiag.facts import user_frames
 from dynadiag.passes import find_mutations
 from dynadiag.report import build
@@ -59,14 +58,6 @@ def test_frames_and_their_breaks_beyond_the_room_are_counted(tmp_path, narrow):
 def test_nothing_is_said_below_the_limits(tmp_path):
     report = read(tmp_path, "".join(start(number) for number in range(10)))
     assert report.run.left_out == {} and not any("only counted" in note for note in report.notes)
-
-
-@pytest.mark.parametrize("value", [[[]] * 1000, {f"k{number}": 1 for number in range(500)}, ["x"] * 1000])
-def test_options_count_with_what_they_take_not_with_their_characters(tmp_path, monkeypatch, value):
-    monkeypatch.setattr(room, "MOST_BYTES", 100_000)
-    calls = (hostile_logs.artifact("dynadiag_compile_call", {"target": f"t{number}", "options": {"a": value}}) for number in range(10))
-    (tmp_path / "a.log").write_bytes(b"".join(calls))
-    assert 0 < len(load(tmp_path / "a.log").compile_calls) <= 3
 
 
 def test_processes_beyond_the_room_are_counted_once_each(tmp_path, monkeypatch):
