@@ -152,7 +152,7 @@ def page_of(state: SweepState) -> str:
         version=dynadiag.__version__,
         sections=[("matrix", "Matrix"), ("legend", "What the cells say")],
         counts=[(_word(name), count) for name, count in counts],
-        columns=[clean(" ".join((arm, verb) if len({one for _, one in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
+        columns=[clean(": ".join((arm, verb) if len({one for _, one in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
         rows=[
             {"subject": clean(subject, limit=200), "cells": [_cell(state, found.get((subject, *column))) for column in columns]}
             for subject in subjects
@@ -164,7 +164,7 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     if row is None:
         return {"word": "", "said": "", "href": None, "tone": "plain"}
     place = state.folder / TASKS / row.key
-    name = next((one for one in ("report.html", "report.md", "output.txt") if (place / one).is_file()), None)
+    name = next((one for one in ("report.html", "parity.html", "output.txt") if (place / one).is_file()), None)
     told = [
         plural(count, word)
         for count, word in ((row.break_sites, "break"), (row.recompiles, "recompile"), (row.fallbacks, "fallback"))
