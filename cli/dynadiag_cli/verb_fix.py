@@ -131,32 +131,32 @@ def _recorded(target: list[str], module: Path | None, out: Path | None, force: b
 
 def _write_reports(result: FixResult) -> None:
     import dynadiag
-    from dynadiag.fix.show import as_markdown
-    from dynadiag.render import finite_json
+    from dynadiag.fix.show import document_of
+    from dynadiag.render import finite_json, markdown_text
 
     directory = Path(result.directory)
     try:
         write_inside(directory, "fix.json", finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
-        write_inside(directory, "fix.md", as_markdown(result))
+        write_inside(directory, "fix.md", markdown_text.document(document_of(result)))
     except OSError as error:
         raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
 
 
 def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
     import dynadiag
-    from dynadiag.fix.show import as_markdown, as_text
+    from dynadiag.fix.show import document_of
     from dynadiag.record.supervisor import from_here
     from dynadiag.render import finite_json
+    from dynadiag_cli.showing import show
 
     if diff:
         sys.stdout.write(result.patch)
         return
-    if output_format == "json":
-        sys.stdout.write(finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
-    elif output_format == "md":
-        sys.stdout.write(as_markdown(result))
-    else:
-        sys.stdout.write(as_text(result))
-        if result.patch:
-            folder = from_here(Path(result.directory))
-            sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")
+
+    def as_json() -> str:
+        return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+
+    show(document_of(result), output_format, json=as_json, default=sys.stdout)
+    if output_format == "text" and result.patch:
+        folder = from_here(Path(result.directory))
+        sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")

@@ -9,9 +9,11 @@ from pathlib import Path
 import jsonschema
 
 from dynadiag.fix.result import Changed, FixResult
-from dynadiag.fix.show import as_markdown, as_text, headline
+from dynadiag.fix.show import document_of, headline
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Summary
+from dynadiag.render import markdown_text
+from dynadiag.render.page import text_of
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "fix.schema.json").read_text())
 HOSTILE = "\x1b[31m<script>[link](javascript:x)"
@@ -61,19 +63,19 @@ def test_the_headline_counts_what_is_cured():
 
 
 def test_the_text_shows_change_proof_and_counts():
-    text = as_text(result(kept=True))
-    assert "+ y = torch.where(c, a, y)" in text and "proven 12 calls compared" in text
-    assert "before 2 graph breaks (2 events)" in text and "after 1 graph break (1 event)" in text
+    text = text_of(document_of(result(kept=True)))
+    assert "+ y = torch.where(c, a, y)" in text and "proven: 12 calls compared" in text
+    assert "before: 2 graph breaks (2 events)" in text and "after: 1 graph break (1 event)" in text
     assert "9 runs of the script to prove it, 9 CPU seconds, 4.5 times the script's own" in text
 
 
 def test_a_change_of_a_library_is_shown_with_its_place():
     one = result(kept=True)
     change = replace(one.changes[0], cures=("a site",), places=("library/blocks.py:3", "library/blocks.py:1"))
-    assert "    changes library/blocks.py:3\n" in as_text(replace(one, changes=(change,)))
+    assert "  changes library/blocks.py:3\n" in text_of(document_of(replace(one, changes=(change,))))
 
 
 def test_what_others_wrote_does_nothing_to_the_terminal_or_the_page():
-    assert "\x1b" not in as_text(result(kept=True))
-    page = as_markdown(result(kept=True))
+    assert "\x1b" not in text_of(document_of(result(kept=True)))
+    page = markdown_text.document(document_of(result(kept=True)))
     assert "\x1b" not in page and "<script>" not in page.replace("\\<", "") and "[link](" not in page
