@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +36,10 @@ class Baseline:
 
 def check_script(script: Path) -> None:
     """Raise UnreadableInputError where the script is not the user's to change."""
-    parts = Path(os.path.realpath(script)).parts  # `resolve` of Python 3.12 and older raises RuntimeError for links in a circle
-    if {"site-packages", "dist-packages"} & set(parts):
-        raise UnreadableInputError(f"{shown(script)} is installed (site-packages): fix changes only scripts of your own")
     if script.suffix not in (".py", ".pyw") or not script.is_file():
         raise UnreadableInputError(f"{shown(script)} is not a Python source file: fix changes only scripts of your own")
+    if {"site-packages", "dist-packages"} & set(script.resolve().parts):
+        raise UnreadableInputError(f"{shown(script)} is installed (site-packages): fix changes only scripts of your own")
 
 
 def script_of_module(name: str, folder: Path) -> Path:

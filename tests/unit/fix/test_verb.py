@@ -45,7 +45,7 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     assert not (folder / "ran").exists() and not (folder / "dynadiag-runs").exists()
 
 
-@pytest.mark.parametrize("name", ["round.py", "a\nb.py"])
+@pytest.mark.parametrize("name", ["round.py", "a\nb.py", "a\x00b.py"])
 def test_the_name_of_a_script_in_a_recording_may_be_anything(folder, name):
     (folder / "round.py").symlink_to("round.py")
     with pytest.raises(UnreadableInputError, match="^[^\n]* is not a Python source file[^\n]*$"):
