@@ -62,6 +62,15 @@ def applied(text: str, edit: Edit) -> tuple[str, Span]:
     return changed, now
 
 
+def dedented(text: str, rows: range) -> tuple[str, ...]:
+    """These rows of a text without the indentation of the first. Raises EditError where one has less."""
+    found = text.splitlines()[rows.start - 1 : rows.stop - 1]
+    indent = len(found[0]) - len(found[0].lstrip())
+    if any(row[:indent].strip() for row in found):
+        raise EditError("the lines are not indented as a block")
+    return tuple(row[indent:] for row in found)
+
+
 def _found(lines: Sequence[str], edit: Edit) -> Span:
     """Where the old lines stand: at the recorded line, else at the only place that has them."""
     places = [at for at in range(1, len(lines) + 1) if _stands(lines, at, edit.old)]

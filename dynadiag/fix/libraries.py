@@ -1,6 +1,7 @@
 """Causes in installed libraries: candidates for lines that nobody edits, tried as new texts of their files and delivered as a patch module.
 
-A message that is given once (`logger.warning_once`) is given while Dynamo traces; a branch on a tensor is written without one.
+A message that is given once (`messages`) is given while Dynamo traces; a branch on a tensor is written without one; what is read of tensors
+is captured.
 """
 
 from __future__ import annotations
@@ -9,20 +10,18 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynadiag.advice.source import dotted
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file, is_standard_library, is_torchs_file
+from dynadiag.fix import messages
 from dynadiag.fix.branches import rewritten
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
 
 _CAPTURES = (("scalar read", "capture_scalar_outputs"), ("dynamic shape operator", "capture_dynamic_output_shape_ops"))
 """Options for the categories of breaks (`passes.break_categories`) that they end."""
-ONCE = "dynadiag_"
-"""What the name of a helper begins with that gives a message while Dynamo traces."""
 
 
 def library_sites(finding: Finding, report: Report) -> list[GraphBreak]:
@@ -45,7 +44,7 @@ def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool) -> Candi
     new = rewritten(ast.parse(text), row)
     if new.gives_up is not None and not unsafe:
         raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
-    edit = Edit(file=file, old=_dedented(text, new.rows), new=new.new, near=row)
+    edit = Edit(file=file, old=dedented(text, new.rows), new=new.new, near=row)
     applied(text, edit)
     return Candidate(
         id="",
@@ -81,50 +80,6 @@ def cures_of(finding: Finding, report: Report) -> list[str]:
     return [one.fingerprint for one in library_sites(finding, report)] or [finding.fingerprint]
 
 
-def _said_once(tree: ast.Module, row: int) -> ast.Expr | None:
-    """The statement at a row where it is a logger's `..._once(words)` and nothing else."""
-    inside = (one for one in ast.walk(tree) if isinstance(one, ast.Expr) and one.lineno <= row <= (one.end_lineno or 0))
-    found = next(inside, None)
-    call = found.value if found is not None else None
-    if found is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.keywords:
-        return None
-    owner = dotted(call.func.value) or ""
-    is_logger = "log" in owner.rpartition(".")[2].lower() and not owner.startswith(("self", "cls"))
-    return found if is_logger and call.func.attr.endswith("_once") else None
-
-
-def _with_helper(site: GraphBreak, file: str, text: str, said: ast.Expr) -> Candidate:
-    """The call through a function that Dynamo runs while it traces: each message is given once anyway."""
-    call = said.value
-    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-    owner, method = ast.unparse(call.func.value), call.func.attr
-    helper = f"{ONCE}{method}"
-    rows = range(said.lineno, (said.end_lineno or said.lineno) + 1)
-    old = _dedented(text, rows)
-    begin, end = call.func.col_offset - said.col_offset, (call.func.end_col_offset or 0) - said.col_offset
-    if call.func.lineno != call.func.end_lineno:
-        raise EditError("the call is written over several lines up to its name")
-    new = (f"{old[0][:begin]}{helper}{old[0][end:]}", *old[1:])
-    added = ("", "", "@torch._dynamo.assume_constant_result", f"def {helper}(*words):", f"    {owner}.{method}(*words)", "", "")
-    edits = (Edit(file=file, old=old, new=new, near=said.lineno), Edit(file=file, old=(), new=added))
-    spans = []
-    for edit in edits:
-        _, now = applied(text, edit)
-        spans.append(Span(now.begin, now.begin + len(edit.old)))
-    return Candidate(
-        id="", slug="log-while-tracing", text=f"Give the message of `{owner}.{method}`, which is given once anyway, while Dynamo traces",
-        edits=edits, spans=tuple(spans), cures=(site.fingerprint,),
-    )  # fmt: skip
-
-
-def _dedented(text: str, rows: range) -> tuple[str, ...]:
-    found = text.splitlines()[rows.start - 1 : rows.stop - 1]
-    indent = len(found[0]) - len(found[0].lstrip())
-    if any(row[:indent].strip() for row in found):
-        raise EditError("the lines are not indented as a block")
-    return tuple(row[indent:] for row in found)
-
-
 def tried(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     """What can be tried for the sites of a finding in libraries; the reasons for those that have nothing go to `whys`."""
     for site in library_sites(finding, report):
@@ -146,9 +101,9 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
     rows = text.splitlines()
     if place.line > len(rows) or (place.code is not None and rows[place.line - 1].strip() != place.code.strip()):
         raise EditError(f"{Path(file).name} is not as it was recorded")
-    said = _said_once(ast.parse(text), place.line)
+    said = messages.while_tracing(site.fingerprint, file, text, place.line)
     if said is not None:
-        yield _with_helper(site, file, text, said)
+        yield said
     else:
         yield _branch(site.fingerprint, file, text, place.line, unsafe=unsafe)
 
@@ -157,8 +112,12 @@ def _with_option(site: GraphBreak, report: Report, sources: Sources, *, unsafe: 
     option = next((option for category, option in _CAPTURES if site.category == category), None)
     if option is None:
         raise EditError("no option of torch ends it")
-    edit = Edit(file=sources.script, old=(), new=(f"torch._dynamo.config.{option} = True",))
-    _, now = applied(sources.text(sources.script)[1], edit)
+    edit, span = _option(option, sources)
     text = "Capture what a library reads of tensors"
-    spans = (Span(now.begin, now.begin),)
-    yield Candidate(id="", slug=option.replace("_", "-"), text=text, edits=(edit,), spans=spans, cures=(site.fingerprint,))
+    yield Candidate(id="", slug=option.replace("_", "-"), text=text, edits=(edit,), spans=(span,), cures=(site.fingerprint,))
+
+
+def _option(name: str, sources: Sources) -> tuple[Edit, Span]:
+    edit = Edit(file=sources.script, old=(), new=(f"torch._dynamo.config.{name} = True",))
+    _, now = applied(sources.text(sources.script)[1], edit)
+    return edit, Span(now.begin, now.begin)

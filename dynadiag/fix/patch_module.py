@@ -14,6 +14,7 @@ from typing import Any
 
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
+from dynadiag.fix.messages import WARN
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"
@@ -61,6 +62,17 @@ def _say_while_tracing(module, name, owner, method):
         getattr(target, method)(*words)
 
     setattr(module, name, torch._dynamo.assume_constant_result(say))
+
+
+def _warn_while_tracing(module, name):
+    """A function for the module that gives a warning, from a line of the module, when Dynamo traces a call of it."""
+    import torch._dynamo
+
+    def warn(line, message, category=UserWarning):
+        registry = vars(module).setdefault("__warningregistry__", {})
+        warnings.warn_explicit(message, category, module.__file__, line, module.__name__, registry)
+
+    setattr(module, name, torch._dynamo.assume_constant_result(warn))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -138,7 +150,10 @@ def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], str]) -> It
 
 
 def _nested(one: _Copy, depth: int) -> Iterator[str]:
-    """The copy inside classes of the same names: `super()` and names that begin with two underscores mean what they did."""
+    """The copy inside classes of the same names: `super()` and names that begin with two underscores mean what they did, and a name that
+    is its own or that of its class is a global one.
+    """
+    yield f"    global {one.path[0]}"
     for name in one.path[:-1]:
         yield f"{'    ' * depth}class {name}:"
         depth += 1
@@ -219,6 +234,8 @@ def _dumped(node: ast.stmt) -> str:
 def _helper(rows: Sequence[str]) -> tuple[str, str]:
     """The name of a helper that gives messages while Dynamo traces, and what the module does to put it there."""
     function = next(one for one in ast.parse("\n".join(rows)).body if isinstance(one, ast.FunctionDef))
+    if function.name == WARN:
+        return function.name, f"(_warn_while_tracing, {function.name!r})"
     call = function.body[0].value if isinstance(function.body[0], ast.Expr) else None
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     owner = tuple(ast.unparse(call.func.value).split("."))

@@ -7,6 +7,7 @@ that no run took.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from dynadiag.fix import texts
 from dynadiag.fix.change import Candidate
+from dynadiag.fix.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
 
@@ -24,13 +26,15 @@ _NOISE_SEEDS = (1, 2)
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 _ANY_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
 _ROUNDING = 1e-4
+STDOUT_DIFFERS = "stdout differs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a proof came to. `why` says which part failed; `calls` how many calls were compared, `runs` of what kind.
 
-    `standing` is how the program stands with the changes; `by_findings`: it failed by the findings of the compiled run alone.
+    `standing` is how the program stands with the changes; `by_findings`: it failed by the findings of the compiled run alone, or
+    that run failed: beside others it may do better.
     """
 
     proven: bool
@@ -110,9 +114,10 @@ class Prover:
             if one.gradients_why is not None and self.gradients:
                 return Verdict(proven=False, why=f"gradients flow here, and {one.gradients_why}")
         outcome = self.recorded(changes)
-        why = self.why_other(self.plain, outcome, self.again)
+        why = self.why_other(self.plain, outcome, self.again) or why_not_warned(self.plain, outcome, changes)
         if why is not None or outcome.report is None:
-            return Verdict(proven=False, why=why or "nothing was recorded")
+            failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
+            return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
         now = Standing.of(outcome.report)
         why = why_not_better(self.first, before, now, [cure for one in new for cure in one.cures])
         if why is not None:
@@ -201,7 +206,7 @@ class Prover:
             return f"values differ: {differs}"
         said = [reference.stdout, *([self.compiled.stdout] if reference is self.plain else [])]
         found = [different_output(one, outcome.stdout, self.noisy) for one in said]
-        return None if None in found else f"stdout differs: {found[0]}"
+        return None if None in found else f"{STDOUT_DIFFERS}: {found[0]}"
 
     def _noisy_runs(self, reference: Outcome) -> Sequence[Outcome]:
         """The reference again with sums that are off by rounding: they show where an optimizer makes that large (a key bias of attention,
@@ -217,6 +222,16 @@ class Prover:
 def free(changes: Sequence[Candidate]) -> tuple[str, ...]:
     """The attributes that these changes may bind to other tensors than before."""
     return tuple(dict.fromkeys(name for one in changes for name in one.attributes))
+
+
+def why_not_warned(reference: Outcome, outcome: Outcome, changes: Sequence[Candidate]) -> str | None:
+    """The first warning of a changed file that the program shows in eager, and now does not, or less often where it is not once."""
+    files = {edit.file for one in changes if one.slug == WARN_SLUG for edit in one.edits}
+    for row, was in reference.warned.items():
+        now = outcome.warned.get(row, 0)
+        if os.path.realpath(row.partition(":")[0]) in files and now < was and (was > 1 or not now):
+            return f"a warning was shown {was} times, now {now}: {row}"
+    return None
 
 
 def _ended(outcome: Outcome) -> str:

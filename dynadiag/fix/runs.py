@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +29,7 @@ _LARGEST_REPLY = 4 << 20
 _PATIENCE_S = 5.0
 TIMES = 20.0
 SEEDED = {"PYTHONHASHSEED": "0"}
+_WARNED = re.compile(r"/.+?:\d+: \w*Warning: ")
 _ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -36,6 +39,7 @@ Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
 class Outcome:
     """How a run went. `ended` is False where the process crashed or took too long, and `why` says so.
 
+    `warned` is how often each warning was shown (`FILE:LINE: CATEGORY: words`).
     `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room;
     `changes` the fields of its job that were not as always; `free` are attributes that may be bound to other tensors than in the reference.
     """
@@ -45,6 +49,7 @@ class Outcome:
     exit_status: int | None = None
     raised: str | None = None
     stdout: str = ""
+    warned: Mapping[str, int] = field(default_factory=dict)
     values: Path | None = None
     full: bool = False
     sides: Mapping[str, Sequence[bool]] = field(default_factory=dict)
@@ -187,6 +192,7 @@ def _outcome(reply: Mapping[str, Any], folder: Path, log: Path | None) -> Outcom
         exit_status=reply.get("exit_status"),
         raised=reply.get("raised"),
         stdout=_text(folder / "stdout"),
+        warned=Counter(row for row in _text(folder / "stderr").splitlines() if _WARNED.match(row)),
         values=values if values.is_file() else None,
         full=bool(reply.get("full")),
         sides=reply.get("sides", {}),

@@ -21,7 +21,7 @@ from dynadiag.fix.candidates import candidates, chosen
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, patch
 from dynadiag.fix.patch_module import NAME, patch_module, with_import
-from dynadiag.fix.proof import NotProvableError, Prover, free
+from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import TIMES, Outcome, Runner, Worker, report_on
 from dynadiag.fix.search import Say, Search, Tried
@@ -162,6 +162,11 @@ def _searched(
 
 def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: Sequence[Candidate]) -> str | None:
     why = prover.why_other(prover.plain, outcome, prover.again)
+    if why is not None and why.startswith(STDOUT_DIFFERS):
+        # The search runs with one thread, and a checksum shows another order of adding: beside the original that is run as the user does.
+        original = prover.runner.last({})
+        why = why if different_output(original.stdout, outcome.stdout, prover.noisy) is not None else None
+    why = why or why_not_warned(prover.plain, outcome, kept)
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
     first, now = Standing.of(report), Standing.of(outcome.report)
@@ -210,12 +215,14 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
 
 
 def _is_cured(finding: Finding, cures: Sequence[str], state: _State) -> bool:
-    """Whether the last run is without it; of one in a library each site has to be cured, in the patch module they have other names."""
+    """Whether the last run is without it; of one in a library all sites, which have other names where they are left in the patch module."""
     if state.after is None or state.after.report is None:
         return False
+    after = Standing.of(state.after.report)
     if finding.fingerprint in cures:
-        return finding.fingerprint not in Standing.of(state.after.report).findings
-    return set(cures) <= {cure for one in state.kept for cure in one.cures}
+        return finding.fingerprint not in after.findings
+    known = set(cures) <= {cure for one in state.kept for cure in one.cures}
+    return not after.shows(cures) and (known or not after.patched)
 
 
 def _summary(state: _State) -> Summary | None:

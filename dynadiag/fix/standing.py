@@ -16,13 +16,14 @@ _COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks"
 class Standing:
     """`findings` are the fingerprints of all and of the sites of breaks, `warnings` the words for what is of severity warning or worse.
 
-    What is left in the copies of the patch module is no warning here: it is left of an original, and only counted.
+    What is left in the copies of the patch module is no warning here: it is left of an original, and only counted (`patched`).
     """
 
     findings: tuple[str, ...]
     warnings: Mapping[str, str]
     counts: Mapping[str, int]
     compiled: bool
+    patched: int = 0
 
     @classmethod
     def of(cls, report: Report) -> Standing:
@@ -33,6 +34,8 @@ class Standing:
             warnings={one.fingerprint: _named(one) for one in report.findings if one.severity != "note" and not _is_patched(one)},
             counts={name: getattr(summary, name) for name in _COUNTED},
             compiled=bool(summary.graphs and summary.frames_compiled),
+            patched=sum(one.severity != "note" and _is_patched(one) for one in report.findings)
+            + sum(any(place.file.endswith(f"{NAME}.py") for place in one.stack) for one in report.graph_breaks),
         )
 
     def shows(self, cures: Sequence[str]) -> set[str]:

@@ -42,6 +42,7 @@ class Layer(Base):
         """
         y = super().run(x)  # kept
         y = y + 1
+        assert isinstance(self, Layer)
         return y + more + self.__hidden + len(last)
 
     @staticmethod
@@ -93,7 +94,7 @@ def test_a_function_that_is_another_one_stays_and_that_is_said_once(tmp_path):
 
 def test_what_cannot_be_copied_is_refused():
     with pytest.raises(EditError, match="stands on one line"):
-        made(change("def plain(x): return x", "def plain(x): return -x", 33))
+        made(change("def plain(x): return x", "def plain(x): return -x", 34))
     with pytest.raises(EditError, match="in no function"):
         made(change("__hidden = 3", "__hidden = 4", 20))
 

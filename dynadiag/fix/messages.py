@@ -1,0 +1,73 @@
+"""Messages of libraries that end a graph: given while Dynamo traces, where they are shown once anyway."""
+
+from __future__ import annotations
+
+import ast
+
+from dynadiag.advice.source import dotted
+from dynadiag.fix.change import Candidate
+from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
+
+WARN = "dynadiag_warn"
+"""The name of the helper that gives a warning from the line that it is told."""
+WARN_SLUG = "warn-while-tracing"
+
+
+def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None:
+    """The message at a row of a library's file, given through a function that Dynamo runs while it traces; None where none is there.
+
+    Raises EditError for one whose place is that of the caller.
+    """
+    tree = ast.parse(text)
+    said = next((one for one in ast.walk(tree) if isinstance(one, ast.Expr) and one.lineno <= row <= (one.end_lineno or row)), None)
+    call = said.value if said is not None else None
+    if said is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    owner, method = dotted(call.func.value) or "", call.func.attr
+    if call.func.lineno != call.func.end_lineno:
+        raise EditError("the call is written over several lines up to its name")
+    if _is_once(call, owner):
+        helper = f"dynadiag_{method}"
+        body = (f"def {helper}(*words):", f"    {owner}.{method}(*words)")
+        return _through(cure, file, text, said, helper, "", body, f"the message of `{owner}.{method}`, which is given once anyway,")
+    if owner != "warnings" or method != "warn":
+        return None
+    if not any(
+        isinstance(one, ast.Import) and any(name.name == "warnings" == (name.asname or name.name) for name in one.names)
+        for one in tree.body
+    ):
+        raise EditError("the file does not contain `import warnings`")
+    if len(call.args) > 2 or any(one.arg != "category" for one in call.keywords):
+        raise EditError("the warning names the line of a caller, which is another one while Dynamo traces")
+    registry = 'globals().setdefault("__warningregistry__", {})'
+    body = (
+        f"def {WARN}(line, message, category=UserWarning):",
+        f"    warnings.warn_explicit(message, category, __file__, line, __name__, {registry})",
+    )
+    return _through(cure, file, text, said, WARN, f"{call.lineno}, ", body, "a warning that is shown once anyway")
+
+
+def _is_once(call: ast.Call, owner: str) -> bool:
+    """Whether it is a logger's `..._once(words)`."""
+    is_logger = "log" in owner.rpartition(".")[2].lower() and not owner.startswith(("self", "cls"))
+    return is_logger and not call.keywords and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_once")
+
+
+def _through(cure: str, file: str, text: str, said: ast.Expr, helper: str, first: str, body: tuple[str, ...], what: str) -> Candidate:
+    """The call of `said` through a helper, which is given `first` before the arguments."""
+    call = said.value
+    assert isinstance(call, ast.Call)
+    old = dedented(text, range(said.lineno, (said.end_lineno or said.lineno) + 1))
+    begin, end = call.func.col_offset - said.col_offset, (call.func.end_col_offset or 0) - said.col_offset
+    behind = old[0][end:].lstrip()
+    if not behind.startswith("("):
+        raise EditError("the call is written over several lines up to its name")
+    new = (f"{old[0][:begin]}{helper}({first}{behind[1:]}".rstrip(), *old[1:])
+    added = ("", "", "@torch._dynamo.assume_constant_result", *body, "", "")
+    edits = (Edit(file=file, old=old, new=new, near=said.lineno), Edit(file=file, old=(), new=added))
+    spans = []
+    for edit in edits:
+        _, now = applied(text, edit)
+        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    slug = WARN_SLUG if helper == WARN else "log-while-tracing"
+    return Candidate(id="", slug=slug, text=f"Give {what} while Dynamo traces", edits=edits, spans=tuple(spans), cures=(cure,))
