@@ -45,6 +45,18 @@ def biogpt():
     return hf.BioGptForCausalLM(hf.BioGptConfig(vocab_size=128, **sizes)), lambda call: {"input_ids": words()}
 
 
+def blenderbot():
+    """An encoder and a decoder."""
+    config = hf.BlenderbotConfig(**PAIR, max_position_embeddings=64)
+    return hf.BlenderbotForConditionalGeneration(config), lambda call: {"input_ids": words(), "decoder_input_ids": words()}
+
+
+def marian():
+    """An encoder and a decoder."""
+    config = hf.MarianConfig(**PAIR, max_position_embeddings=64, pad_token_id=0, decoder_start_token_id=0)
+    return hf.MarianMTModel(config), lambda call: {"input_ids": words(), "decoder_input_ids": words()}
+
+
 def pegasus_causal():
     """A decoder."""
     config = hf.PegasusConfig(**PAIR, max_position_embeddings=64, is_decoder=True, is_encoder_decoder=False)
@@ -57,6 +69,52 @@ def whisper():
     config = hf.WhisperConfig(**PAIR, num_mel_bins=16, max_source_positions=32, max_target_positions=32, **ids)
     model = hf.WhisperForConditionalGeneration(config)
     return model, lambda call: {"input_features": torch.randn(1, 16, 64), "decoder_input_ids": words()}
+
+
+def layoutlmv3():
+    """Words with their places on a page, and the page as a picture."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+    page = {"input_size": 32, "patch_size": 16, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 1024}
+    model = hf.LayoutLMv3ForTokenClassification(hf.LayoutLMv3Config(vocab_size=128, **sizes, **page))
+
+    def inputs(call):
+        corners = torch.randint(0, 500, (1, 8, 2))
+        boxes = torch.cat([corners, corners + torch.randint(1, 400, (1, 8, 2))], dim=-1)
+        return {"input_ids": words(), "bbox": boxes, "pixel_values": torch.randn(1, 3, 32, 32)}
+
+    return model, inputs
+
+
+def longformer():
+    """Attention in windows, with one word that sees all."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 66}
+    model = hf.LongformerModel(hf.LongformerConfig(vocab_size=128, attention_window=8, **sizes))
+
+    def inputs(call):
+        seen_by_all = torch.zeros(1, 16, dtype=torch.long)
+        seen_by_all[0, 0] = 1
+        ids = words(16)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "global_attention_mask": seen_by_all}
+
+    return model, inputs
+
+
+def clap():
+    """Words and sound, some of it longer than the model takes at once (fusion)."""
+    text = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+    shape = {"hidden_size": 32, "patch_embeds_hidden_size": 16, "depths": [1, 1], "num_attention_heads": [1, 2], "num_hidden_layers": 2}
+    sound = {**shape, "spec_size": 64, "num_mel_bins": 16, "window_size": 2, "patch_size": 4, "patch_stride": [4, 4], "enable_fusion": True}
+    config = hf.ClapConfig(
+        text_config={"vocab_size": 128, **text, "projection_dim": 16},
+        audio_config={**sound, "projection_dim": 16, "fusion_num_hidden_layers": 2},
+        projection_dim=16,
+    )
+
+    def inputs(call):
+        longer = torch.tensor([[call % 2 == 0], [True]])
+        return {"input_ids": words(), "input_features": torch.randn(2, 4, 256, 16), "is_longer": longer}
+
+    return hf.ClapModel(config), inputs
 
 
 def phi3_longrope():
@@ -91,7 +149,7 @@ def grounding_dino():
     return hf.GroundingDinoForObjectDetection(config), inputs
 
 
-MODELS = (t5, bart, biogpt, pegasus_causal, whisper, phi3_longrope, grounding_dino)
+MODELS = (t5, whisper, bart, biogpt, blenderbot, marian, pegasus_causal, layoutlmv3, phi3_longrope, grounding_dino, longformer, clap)
 
 
 def tensors(value):
