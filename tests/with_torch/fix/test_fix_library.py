@@ -82,7 +82,7 @@ def test_functions_of_a_package_are_replaced_and_the_package_is_not_edited(tmp_p
     after = run("train.py")
     assert after.stdout == before.stdout
     assert set(after.stderr.splitlines()) == set(before.stderr.splitlines())
-    assert [after.stderr.count(words) for words in ("this is old", "library.py:22: FutureWarning: it will go")] == [1, 1]
+    assert [after.stderr.count(words) for words in ("this is old", "library.py:24: FutureWarning: it will go")] == [1, 1]
     assert package.read_text() == LIBRARY
     package.write_text(LIBRARY.replace("x * 2", "x * 3"))
     assert "library.Block.forward is not the one that dynadiag_patches was made for" in run("train.py").stderr
