@@ -179,8 +179,12 @@ def file_of_module(name: str, interpreter: str, folder: Path | None = None) -> P
     if "/" in name or (name.endswith(".py") and Path(name).is_file()):
         raise UnreadableInputError(f"-m takes a module's name, not a path: {name}; leave -m out to run a script")
     asked = [interpreter, "-c", _FIND, name]
-    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, cwd=folder)
+    shown = name if name.isprintable() else ascii(name)
+    try:
+        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, cwd=folder)
+    except (OSError, ValueError) as error:  # the folder is gone, the name has a null byte
+        raise UnreadableInputError(f"cannot run -m {shown}: {getattr(error, 'strerror', None) or error}") from None
     if done.returncode == 1 and (said := done.stderr.strip().splitlines()) and "Traceback" not in done.stderr:
-        raise UnreadableInputError(f"cannot run -m {name if name.isprintable() else ascii(name)}: {said[-1]}")
+        raise UnreadableInputError(f"cannot run -m {shown}: {said[-1]}")
     rows = done.stdout.splitlines()
     return Path(rows[-1]) if done.returncode == 0 and rows else None

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
 from dynadiag.fix import session
-from dynadiag.fix.baseline import check_script
+from dynadiag.fix.baseline import check_script, script_of_module
 from dynadiag_cli.main import app
 
 
@@ -50,6 +50,12 @@ def test_the_name_of_a_script_in_a_recording_may_be_anything(folder, name):
     (folder / "round.py").symlink_to("round.py")
     with pytest.raises(UnreadableInputError, match="^[^\n]* is not a Python source file[^\n]*$"):
         check_script(folder / name)
+
+
+@pytest.mark.parametrize(("name", "where"), [("train", "gone"), ("a\x00b", ".")])
+def test_the_module_or_the_folder_of_a_recording_may_be_gone(folder, name, where):
+    with pytest.raises(UnreadableInputError, match="^cannot run -m [^\n\x00]*$"):
+        script_of_module(name, folder / where)
 
 
 @pytest.mark.parametrize("command", [["python", "train.py"], ["python", "-m", "train"], None])
