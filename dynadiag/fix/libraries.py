@@ -1,7 +1,7 @@
 """Causes in installed libraries: candidates for lines that nobody edits, tried as new texts of their files and delivered as a patch module.
 
 A message that is given once (`messages`) is given while Dynamo traces; a branch on a tensor is written without one; what is read of tensors
-is captured.
+is captured, and a size is read where it is made (`sizes`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dynadiag.fix import messages
 from dynadiag.fix.branches import rewritten
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
+from dynadiag.fix.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
@@ -85,7 +86,7 @@ def tried(finding: Finding, report: Report, sources: Sources, whys: list[str], *
     for site in library_sites(finding, report):
         place = library_place(site, report)
         where = "" if place is None else f"{'/'.join(Path(place.file).parts[-2:])}:{place.line}: "
-        for make in (_changed, _with_option):
+        for make in (_changed, _with_option, _with_size):
             try:
                 yield from make(site, report, sources, unsafe=unsafe)
             except DynadiagError as error:
@@ -121,3 +122,31 @@ def _option(name: str, sources: Sources) -> tuple[Edit, Span]:
     edit = Edit(file=sources.script, old=(), new=(f"torch._dynamo.config.{name} = True",))
     _, now = applied(sources.text(sources.script)[1], edit)
     return edit, Span(now.begin, now.begin)
+
+
+def _with_size(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:
+    """A size that is read where it is made, and captured."""
+    place = library_place(site, report)
+    if site.category != "scalar read" or place is None or place.line is None:
+        return
+    edits = [read_once(*sources.library_text(place.file), place.line)]
+    edits += _read_outside(report, sources, {(edits[0].file, edits[0].near)})
+    spans = []
+    for edit in edits:
+        _, now = applied(sources.texts[edit.file], edit)
+        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    option, span = _option("capture_scalar_outputs", sources)
+    text = "Read a size of a library where it is made, and capture it"
+    yield Candidate(id="", slug="size-item", text=text, edits=(*edits, option), spans=(*spans, span), cures=(site.fingerprint,))
+
+
+def _read_outside(report: Report, sources: Sources, known: set[tuple[str, int | None]]) -> Iterator[Edit]:
+    """The other numbers that libraries read and branch on, which stay outside of the graph."""
+    for site in report.graph_breaks:
+        place = library_place(site, report)
+        if site.category == "scalar read" and place is not None and place.line is not None:
+            file, text = sources.library_text(place.file)
+            edit = read_outside(file, text, place.line)
+            if edit is not None and (file, place.line) not in known:
+                known.add((file, place.line))
+                yield edit

@@ -1,4 +1,4 @@
-"""Messages of libraries: which lines are rewritten, and which are not."""
+"""Messages of libraries and sizes that are read of tensors: which lines are rewritten, and which are not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from dynadiag.fix.edits import EditError, applied
 from dynadiag.fix.messages import while_tracing
+from dynadiag.fix.sizes import read_once, read_outside
 
 HEAD = "import warnings\n\nimport torch\n\n\n"
 
@@ -37,3 +38,40 @@ def test_what_is_no_message_is_left():
     assert changed("def f(self):\n    self.log.hint_once('a')\n", 2) is None
     with pytest.raises(EditError, match="import warnings"):
         while_tracing("f", "/library.py", "import torch\ndef f():\n    warnings.warn('a')\n", 3)
+
+
+SIZES = """def sizes(mask):
+    n = mask.sum()
+    most = mask.sum(dim=1).max()
+    return n, most
+
+
+def use(x, most, other):
+    y = x.new_zeros(
+        2, most
+    )
+    return y.narrow(0, 0, other)
+"""
+
+
+def test_a_size_is_read_where_it_is_made():
+    edit = read_once("/library.py", SIZES, 8)
+    assert (edit.old, edit.new, edit.near) == (("most = mask.sum(dim=1).max()",), ("most = mask.sum(dim=1).max().item()",), 3)
+    with pytest.raises(EditError, match="no line is known"):
+        read_once("/library.py", SIZES, 11)
+    with pytest.raises(EditError, match="no line is known"):
+        read_once("/library.py", SIZES + "\n\ndef again(x):\n    most = x.max()\n    return most\n", 8)
+    with pytest.raises(EditError, match="several lines"):
+        read_once("/library.py", SIZES.replace("= mask.sum(dim=1).max()", "= (\n        mask.sum(dim=1).max()\n    )"), 10)
+
+
+def test_a_number_that_python_branches_on_is_read_outside_of_the_graph():
+    text = "import torch\n\n\ndef f(x, go):\n    some = x.any().item()\n    top = x.max().item()\n    return g(x, some, top)\n"
+    branches = "\n\ndef g(x, some, top):\n    if some:\n        return x * top\n    return x\n"
+    edit = read_outside("/library.py", text + branches, 5)
+    assert edit is not None and applied(text + branches, edit)[0].splitlines()[4:6] == [
+        "    with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):",
+        "        some = x.any().item()",
+    ]
+    assert [read_outside("/library.py", text + branches, row) for row in (6, 7)] == [None, None]
+    assert read_outside("/library.py", text, 5) is None

@@ -1,0 +1,60 @@
+"""A tensor of one number that is used as a size: read where it is made, so that all sizes that come of it are known to be numbers.
+
+The option that captures it captures all numbers that are read; one that Python then branches on is read outside of the graph as before.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from dynadiag.fix.edits import Edit, EditError
+
+_REDUCTIONS = ("max", "min", "sum", "amax", "amin")
+
+
+def read_once(file: str, text: str, row: int) -> Edit:
+    """The line that makes the tensor which the statement at a row uses as a number, with `.item()`.
+
+    It is assigned in that function or, for an argument of it, under the same name in one place of the module. Raises EditError where
+    no such line is there: a reduction to one number, alone on the right of its name.
+    """
+    tree = ast.parse(text)
+    statements = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= row <= (one.end_lineno or one.lineno)]
+    statement = max(statements, key=lambda one: one.lineno, default=None)
+    if statement is None:
+        raise EditError("the line is not there")
+    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign) and _made(one) in names]
+    if len(made) != 1:
+        raise EditError("no line is known that makes the tensor which is used as a number")
+    line = text.splitlines()[made[0].lineno - 1]
+    if made[0].lineno != made[0].end_lineno or line[: made[0].col_offset].strip() or line[made[0].end_col_offset :].strip():
+        raise EditError("the tensor that is used as a number is made on several lines")
+    return Edit(file=file, old=(line.strip(),), new=(f"{line.strip()}.item()",), near=made[0].lineno)
+
+
+def read_outside(file: str, text: str, row: int) -> Edit | None:
+    """The line at a row that reads a number which an `if` of the module asks for, without its capture; None where it is no such line."""
+    tree = ast.parse(text)
+    read = next((one for one in ast.walk(tree) if isinstance(one, ast.Assign) and one.lineno == row == one.end_lineno), None)
+    if read is None or not ast.unparse(read.value).endswith(".item()") or not isinstance(read.targets[0], ast.Name):
+        return None
+    tests = [one.test for one in ast.walk(tree) if isinstance(one, ast.If)]
+    asked = {one.id for test in tests for one in ast.walk(test) if isinstance(one, ast.Name)}
+    line = text.splitlines()[row - 1].strip()
+    if read.targets[0].id not in asked or not line.endswith(".item()") or not any(_is_torch(one) for one in tree.body):
+        return None
+    new = ("with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):", f"    {line}")
+    return Edit(file=file, old=(line,), new=new, near=row)
+
+
+def _is_torch(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import) and any(one.name == "torch" and one.asname is None for one in statement.names)
+
+
+def _made(statement: ast.Assign) -> str | None:
+    """The name that gets a tensor of one number: `n = x.max()`."""
+    call, target = statement.value, statement.targets[0]
+    reduces = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _REDUCTIONS
+    bare = isinstance(call, ast.Call) and not call.args and not call.keywords
+    return target.id if reduces and bare and len(statement.targets) == 1 and isinstance(target, ast.Name) else None
