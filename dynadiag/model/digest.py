@@ -119,7 +119,8 @@ class RankTrouble:
 class RankComparison:
     """The ranks of a job: groups of equal ones, the largest first, and what else is odd.
 
-    `frames` tells by the frame's name and place how many events each group has there, in the order of `groups`. `read` is how many ranks
+    `frames` tells by the frame's name and place which variant of its events each group has, in the order of `groups`: numbered from 1 as
+    they appear, 0 for none; of at most 64 groups. `read` is how many ranks
     were read in full; `own_values` are the sources that most ranks guard with a value of their own.
     """
 

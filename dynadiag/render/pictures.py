@@ -26,6 +26,7 @@ from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_svg import ladder_svg
 from dynadiag.render.mutation_sketch import drawn_graphs, mutation_sketch
 from dynadiag.render.picture import Picture
+from dynadiag.render.rank_matrix import rank_matrix
 from dynadiag.render.recorded_graph import recorded_graph
 from dynadiag.render.sanitise import clean, slug
 from dynadiag.render.sketch import picture_of
@@ -33,11 +34,12 @@ from dynadiag.render.sketch import picture_of
 FOLDER = "graphs"
 SOURCE = "source"
 FRAME_MAP = "frames"
+RANKS = "ranks"
 GRAPHS_AT_MOST = 40
 BUDGET_S = 120.0
 """Wall time after which no further picture is begun."""
 
-_OURS = re.compile(r"(?:source|frames|g\d+-[a-z0-9-]+)\.(?:svg|txt)\Z")
+_OURS = re.compile(r"(?:source|frames|ranks|g\d+-[a-z0-9-]+)\.(?:svg|txt)\Z")
 _KINDS = {"dynamo": "", "aot_inference": "inference", "aot_forward": "forward", "aot_backward": "backward", "aot_joint": "joint",
           "post_grad": "post-grad"}  # fmt: skip
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -56,7 +58,7 @@ class _Plan:
 def write(
     report: Report, directory: Path, *, renderer: str = "auto", progress: Progress | None = None, limit: int = GRAPHS_AT_MOST
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The pictures written, by "source", "frames" or graph id, as paths relative to `directory`; and notes on what was not drawn.
+    """The pictures written, by "source", "frames", "ranks" or graph id, as paths relative to `directory`; and notes on what was not drawn.
 
     Args:
         report: the diagnosis; its run's log is read again for the texts of the graphs.
@@ -73,7 +75,11 @@ def write(
     graphs = [graph for graph in report.run.graphs if graph.text is not None]
     ranked = _ranked(report, graphs)
     written = _ladder(report, directory) if renderer != "text" else {}
-    plans = [] if written else [_Plan(FRAME_MAP, FRAME_MAP, partial(picture_of_frames, report))]
+    with_ladder = bool(written)
+    if renderer != "text" and report.run.ranks is not None and (matrix := rank_matrix(report.run.ranks)) is not None:
+        written[RANKS] = f"{FOLDER}/{RANKS}.svg"
+        write_inside(directory, written[RANKS], matrix)
+    plans = [] if with_ladder else [_Plan(FRAME_MAP, FRAME_MAP, partial(picture_of_frames, report))]
     plans += _mutation_plans(report, limit)
     plans += [
         _Plan(graph.id, file_stem(graph, report.run), partial(picture_of_graph, graph, report.run, report)) for graph in ranked[:limit]

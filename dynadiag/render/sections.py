@@ -13,6 +13,7 @@ from dynadiag.model.graph import Graph
 from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition
 from dynadiag.render import mutation_words, parity_words, wording
 from dynadiag.render.document import Cell, Column, Part, Section
+from dynadiag.render.rank_matrix import rank_matrix
 from dynadiag.render.sanitise import clean, clean_block
 
 _VALUES_SHOWN = 6
@@ -225,7 +226,11 @@ def _rank_groups(report: Report) -> Iterator[Section]:
     columns = Column("ranks"), Column("number"), Column("events of each"), Column("first difference from the largest group")
     said = wording.plural(len(found.groups), "group")
     told = tuple(clean(one.text, limit=_LONGEST_TROUBLE) for one in found.troubles)
-    yield Section(title="Groups of ranks", said=said, lines=told, columns=columns, items=found.groups, row=row, unit="group")
+    matrix = rank_matrix(found)
+    pictures = () if matrix is None else ((matrix, "Which groups of ranks compiled each frame as the largest group did"),)
+    yield Section(
+        title="Groups of ranks", said=said, lines=told, columns=columns, items=found.groups, row=row, unit="group", pictures=pictures
+    )
 
 
 def _ranks(report: Report, detail: Detail) -> Iterator[Section]:

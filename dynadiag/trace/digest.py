@@ -22,6 +22,8 @@ _MOST_PROCESSES = 64
 _MOST_EVENTS = 20_000
 _MOST_STRINGS = 100_000
 _MOST_TEXT = 300
+_MOST_CODE = 2000
+EVENT_BYTES = 250  # that one event takes beside its texts
 _LARGEST_HEADER_BYTES = 1 << 20
 _LARGEST_PID = 1 << 22
 _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: only differences count
@@ -30,13 +32,13 @@ _HEADER_RANK = re.compile(rb'"rank": (\d{1,6})\b')
 _FAILED = re.compile(rb'"fail_type": "([\w.]{1,100})"')
 _TORCH = re.compile(rb'"pytorch_version": "([^"\\]{1,100})"')
 _LEAF = re.compile(rb"\n\t?[| ]*\+- ([A-Z][A-Z0-9_]*): ([^\n]*)")
-_IDS = re.compile(rb"(___check_(?:type|obj)_id\(.*), \d+\)")
+_IDS = re.compile(rb"(___check_(?:type|obj)_id\([^\n]*), \d+\)")
 _ADDRESS = re.compile(rb"\b(?:0x[0-9a-f]{6,}|\d{9,})\b")
 _OWN_DEVICE = re.compile(rb"\b(device=|(?:cuda|xpu|hpu|npu):|index=)\d{1,4}\b")
-_COMMENT = re.compile(rb"[ \t]*#[^\n]*")
-_BLANK = re.compile(rb"\n[ \t]*(?=\n)")
+_COMMENT = re.compile(rb"(?<![ \t])[ \t]*+#[^\n]*+")
+_BLANK = re.compile(rb"\n[ \t]*+(?=\n)")
 _COLLECTIVE = re.compile(
-    rb'\n\s*\w+(?:: "([^"\n]{0,200})")? = (?:torch\.ops\.)?'
+    rb'\n[ \t]*+\w++(?:: "([^"\n]{0,200})")? = (?:torch\.ops\.)?'
     rb"([\w.]{0,100}(?:c10d|_functional_collectives|dtensor)[\w.]{0,100})\(([^\n]{0,500})"
 )
 _CONSTANT = re.compile(rb"'[^'\n]{0,100}'|(?<![\w.\[])-?\d{1,9}(?![\w.\]])|\[[\d, ]{0,200}\]")
@@ -65,10 +67,13 @@ class _Process:
     ended: bytes = b""
 
 
-def digests_of(log: str) -> tuple[tuple[Digest, ...], str | None]:
-    """The digests of the processes in a log, and why it could not be read to its end (None: it was). Raises OSError when nothing can."""
+def digests_of(log: str, room_bytes: int = 64 << 20) -> tuple[tuple[Digest, ...], str | None]:
+    """The digests of the processes in a log, and why it could not be read to its end (None: it was). Raises OSError when nothing can.
+
+    `room_bytes` is about how much memory they may take; events beyond are counted in `Digest.left_out`.
+    """
     with OpenLog(log) as stream:
-        reader = _Reader(log)
+        reader = _Reader(log, room_bytes)
         for piece in scan(stream, lambda _: None):
             if piece.match[2] is not None:
                 reader.take(piece)
@@ -94,8 +99,9 @@ def stamp_of(line: bytes) -> float | None:
 
 
 class _Reader:
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, room_bytes: int) -> None:
         self.log = log
+        self.room_bytes = room_bytes
         self.processes: dict[bytes, _Process] = {}
         self.seen: dict[DigestEvent, DigestEvent] = {}
         self.cut_off = False
@@ -135,13 +141,17 @@ class _Reader:
 
     def add(self, process: _Process, record: Record, kind: EventKind, what: str, *parts: str | bytes, values: tuple[str, ...] = ()) -> None:
         """One event of the frame that the record belongs to."""
-        if len(process.events) >= _MOST_EVENTS:
+        self.room_bytes -= EVENT_BYTES
+        if len(process.events) >= _MOST_EVENTS or self.room_bytes < 0:
             process.left_out += 1
             return
         name, file, line = process.frames.get(as_id(record.header.get("frame_id")), process.frame)
         mark = mark_of(kind, *parts, name, _short(file), str(line))
         event = DigestEvent(kind, mark, f"{name}: {what}"[:_MOST_TEXT] if what else name[:_MOST_TEXT], file, line, values)
-        process.events.append(self.seen.setdefault(event, event))
+        if event not in self.seen:
+            self.seen[event] = event
+            self.room_bytes -= len(event.what) + sum(map(len, values))
+        process.events.append(self.seen[event])
         process.times.append(stamp_of(process.ended) or 0.0)
         process.places.append((record.payload_offset, record.payload_length))
         process.calls.append(process.call)
@@ -211,7 +221,7 @@ def _recompile(reader: _Reader, process: _Process, record: Record) -> None:
     if text.startswith("["):
         text = next((one for one in as_list(record.json()) if isinstance(one, str)), "")
     reason = _REASON_PREFIX.sub("", text.partition("\n")[0]).partition("  #")[0].strip()
-    plain = _plain(reason.encode("utf-8", "replace"))
+    plain = _without_ids(reason.encode("utf-8", "replace"))
     reader.add(process, record, "recompile", f"recompiled: {decode(plain)}", plain)
 
 
@@ -227,7 +237,7 @@ def _bare_guards(leaves: list[tuple[bytes, bytes]], without: set[bytes]) -> Iter
     for kind, body in leaves:
         code = body.partition(b"  # ")[0].strip()
         if code not in without:
-            yield kind + b" " + _plain(code)
+            yield kind + b" " + _without_ids(code)
 
 
 def guard_lines(payload: bytes) -> list[str]:
@@ -251,7 +261,12 @@ def _source(code: str) -> str:
 
 def _plain(code: bytes) -> bytes:
     """Text of a guard or graph without addresses and without the number of the rank's own device."""
-    return _ADDRESS.sub(b"*", _OWN_DEVICE.sub(rb"\1*", _IDS.sub(rb"\1)", code)))
+    return _ADDRESS.sub(b"*", _OWN_DEVICE.sub(rb"\1*", code))
+
+
+def _without_ids(code: bytes) -> bytes:
+    """The code of a guard, up to a length that no honest one has, also without the identities of types and objects."""
+    return _plain(_IDS.sub(rb"\1)", code[:_MOST_CODE]))
 
 
 def _graph(reader: _Reader, process: _Process, record: Record) -> None:

@@ -55,7 +55,7 @@ def compared(digests: Iterable[Digest]) -> RankComparison | None:
         ranks=len(ranks),
         events=sum(len(one.events) for one in ranks.values()),
         own_values=tuple(sorted(own)),
-        frames=_frames([ranks[group.representative] for group in groups]),
+        frames=_frames([ranks[group.representative] for group in groups], own),
     )
 
 
@@ -190,13 +190,17 @@ def _collectives(here: Digest, there: Digest) -> FirstDifference | None:
     return None
 
 
-def _frames(representatives: Sequence[Digest]) -> dict[str, tuple[int, ...]]:
-    """By frame, how many events each group has there: the table that the picture of ranks by frames shows."""
-    found: dict[str, list[int]] = {}
-    for number, digest in enumerate(representatives[:_MOST_GROUPS_TOLD]):
+def _frames(representatives: Sequence[Digest], own: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    """By frame, which variant of its events each group has, numbered from 1 in the order of the groups; 0 where it has none."""
+    found: dict[str, list[list[str]]] = {}
+    number = min(len(representatives), _MOST_GROUPS_TOLD)
+    for at, digest in enumerate(representatives[:number]):
         for event in digest.events:
-            name = event.what.partition(":")[0]
-            key = f"{name} ({(event.file or '?').rpartition('/')[2]}:{event.line})"
-            if key in found or len(found) < _MOST_FRAMES:
-                found.setdefault(key, [0] * min(len(representatives), _MOST_GROUPS_TOLD))[number] += 1
-    return {name: tuple(counts) for name, counts in found.items()}
+            name = f"{event.what.partition(':')[0]} ({(event.file or '?').rpartition('/')[2]}:{event.line})"
+            if name in found or len(found) < _MOST_FRAMES:
+                found.setdefault(name, [[] for _ in range(number)])[at] += _key(event, own)
+    numbers = {}
+    for name, rows in found.items():
+        variants = {(): 0} | {key: place for place, key in enumerate(dict.fromkeys(tuple(row) for row in rows if row), start=1)}
+        numbers[name] = tuple(variants[tuple(row)] for row in rows)
+    return numbers

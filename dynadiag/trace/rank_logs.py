@@ -23,6 +23,8 @@ _MOST_WORKERS = 16
 _LEAST_BYTES = 32 << 20  # below, starting workers takes longer than reading
 _LARGEST_WORKER_BYTES = 2 << 30
 _HEAD_BYTES = 1 << 16
+_ALL_DIGESTS_BYTES = 768 << 20
+_LARGEST_DIGEST_BYTES = 64 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -63,6 +65,9 @@ def compare_ranks(logs: Sequence[Path], *, workers: int = 1, progress: Progress 
         f"{shown(Path(log.name))} could not be digested: {results[log].problem}" for log in ranked if results[log].problem is not None
     )
     digests = _shared(digest for log in ranked for digest in results[log].digests)
+    if left_out := [digest for digest in digests if digest.left_out]:
+        least = min(len(digest.events) for digest in left_out)
+        notes = (*notes, f"of {len(left_out):,} ranks only the first events are compared ({least:,} or more), and how many they are in all")
     comparison = compared(digests)
     if comparison is None:
         return RankLogs(tuple(logs), notes=notes)
@@ -133,7 +138,7 @@ def _digested(logs: Sequence[Path], workers: int, progress: Progress | None) -> 
     done = sum(sizes[log] for log in results)
     for log in logs:
         if log not in results:
-            results[log] = _digest(str(log))
+            results[log] = _digest(str(log), _room(len(logs)))
             done += sizes[log]
             if progress is not None:
                 progress(done, total)
@@ -145,7 +150,7 @@ def _in_workers(logs: Sequence[Path], number: int, sizes: Mapping[Path, int], pr
     results: dict[Path, _Digested] = {}
     left = _round(logs, number, results, sizes, progress)
     for log in left:
-        if _round([log], 1, results, sizes, progress):
+        if _round([log], 1, results, sizes, progress):  # again in a worker: alone it may have the memory
             results[log] = _Digested(problem="the process that read it died (out of memory?)")
     return results
 
@@ -161,7 +166,7 @@ def _round(
         futures: dict[Future[_Digested], Path] = {}
         with suppress(BrokenProcessPool):
             for log in sorted(logs, key=lambda one: -sizes[one]):
-                futures[pool.submit(_digest, str(log))] = log
+                futures[pool.submit(_digest, str(log), _room(len(sizes)))] = log
         waiting: set[Future[_Digested]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
@@ -185,10 +190,15 @@ def _bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
 
 
-def _digest(log: str) -> _Digested:
+def _room(logs: int) -> int:
+    """About how many bytes the digests of one log may take, so that those of all fit into memory."""
+    return min(_LARGEST_DIGEST_BYTES, _ALL_DIGESTS_BYTES // logs)
+
+
+def _digest(log: str, room_bytes: int) -> _Digested:
     """Run in a worker: what goes wrong is told, never raised."""
     try:
-        return _Digested(*digests_of(log))
+        return _Digested(*digests_of(log, room_bytes))
     except OSError as error:
         return _Digested(problem=error.strerror or str(error))
     except MemoryError:

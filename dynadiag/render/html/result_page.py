@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import dynadiag
@@ -47,8 +46,4 @@ def _section(one: Section, anchor: str, name: str) -> dict[str, Any]:
         "as_entries": one.as_entries,
         "points": [clean(point, limit=2000) for point in one.points],
         "block": None if one.block is None else coloured_text(one.block.text, _BLOCK_LINES, colour=one.block.language == "python"),
-        "pictures": [
-            {"alt": clean(alt), "source": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"}
-            for svg, alt in one.pictures
-        ],
     }

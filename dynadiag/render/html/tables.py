@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -125,6 +126,7 @@ def _frames(report: Report) -> dict[str, Any]:
         "rows": rows,
         "hidden": f"{left:,} more in report.json" if left else "",
         "closing": "",
+        "pictures": [],
     }
 
 
@@ -153,6 +155,10 @@ def section_table(one: Section, anchor: str, *, name: str = "report.json") -> di
         "rows": [{"id": _row_id(row), "cells": [_cell(row[at], numeric=one.columns[at].numeric) for at in used]} for row in cells],
         "hidden": f"{left:,} more in {name}" if left else "",
         "closing": clean(one.closing),
+        "pictures": [
+            {"alt": clean(alt), "source": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"}
+            for svg, alt in one.pictures
+        ],
     }
 
 
