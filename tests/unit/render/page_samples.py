@@ -67,6 +67,13 @@ class Page(HTMLParser):
         return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
+def of_two_ranks(report):
+    """The report, its first three frames compiled on rank 0 and the others on rank 1."""
+    first = replace(report.run.processes[0], rank=0)
+    frames = (*report.run.frames[:3], *(replace(one, key=one.key._replace(process=1)) for one in report.run.frames[3:]))
+    return replace(report, run=replace(report.run, processes=(first, replace(first, index=1, rank=1)), frames=frames))
+
+
 def rich_report(folder):
     """The sample with texts in a file of the folder; times are those of one process."""
     report = gold.sample_report()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dynadiag.render.html import filters, report_page
+from tests.unit.render.page_samples import of_two_ranks
 from tests.unit.render.test_html_page import Page
 
 
@@ -27,11 +28,7 @@ def test_what_has_no_line_is_never_hidden(samples):
 
 
 def test_ranks_can_be_chosen_where_there_are_several(samples):
-    report = samples.sample_report()
-    first = replace(report.run.processes[0], rank=0)
-    frames = (*report.run.frames[:3], *(replace(one, key=one.key._replace(process=1)) for one in report.run.frames[3:]))
-    run = replace(report.run, processes=(first, replace(first, index=1, rank=1)), frames=frames)
-    page = Page(report_page.render(replace(report, run=run)))
+    page = Page(report_page.render(of_two_ranks(samples.sample_report())))
     assert classes(page)["n1"] == "library ranked rank-0" and classes(page)["b1"] == "mine ranked rank-1"
     assert [name for name in page.all("id") if name.startswith("rank-")] == ["rank-all", "rank-0", "rank-1"]
     assert all(f"#rank-{rank}:checked" in filters.RULES for rank in range(filters.RANKS_AT_MOST))
