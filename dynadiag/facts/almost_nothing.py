@@ -47,9 +47,10 @@ def almost_nothing(run: Run) -> AlmostNothing | None:
 def _sizes(run: Run) -> list[int] | None:
     """The operators of each graph that is run; None where one was not counted, or something was compiled that is not in the record."""
     kept = {graph for graphs in kept_graphs(run).values() for graph in graphs}
-    sizes = [sum(graph.ops.values()) for graph in run.graphs if graph.id in kept]
+    found = [graph.size for graph in run.graphs if graph.id in kept]
+    sizes = [size for size in found if size is not None]
     unseen = any(run.left_out.get(kind) for kind in _UNTOLD) or any(one.kind == "cached_code" for one in run.problems)
-    return None if unseen or 0 in sizes or any(frame.outcome == "failed" for frame in run.frames) else sizes
+    return None if unseen or len(sizes) < len(found) or any(frame.outcome == "failed" for frame in run.frames) else sizes
 
 
 def _left_to_python(run: Run) -> Mapping[str, Frame]:

@@ -46,6 +46,21 @@ class CompiledTime(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuardCost:
+    """What one check of a compilation's guards took, in microseconds, the fastest of `checks`: of all, of those on no value, of `parts`.
+
+    A part is a value, by its source, with all that is checked below it: it was timed in a copy of the guards that holds nothing else.
+    """
+
+    frame: str
+    attempt: int
+    checks: int
+    whole_us: float
+    root_us: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEvent:
     """One look-up in a compile cache: `cache` is fx_graph, aotautograd or another, `result` hit, miss or bypass."""
 

@@ -43,6 +43,12 @@ class Graph:
     runnable: bool | None = None
     probe: PayloadRef | None = None
     record: int | None = None
+    operators: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """How many operators it has: as the recorder counted what a plain run dispatches, else the calls in its text; None if unknown."""
+        return self.operators if self.operators is not None else sum(self.ops.values()) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

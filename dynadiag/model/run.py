@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact, Span
+from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact, Span
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
@@ -390,6 +390,7 @@ class Run:
     shape_facts: tuple[ShapeFact, ...] = ()
     work: tuple[CompiledWork, ...] = ()
     work_times: tuple[CompiledTime, ...] = ()
+    guard_costs: tuple[GuardCost, ...] = ()
 
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""

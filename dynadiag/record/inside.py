@@ -16,7 +16,7 @@ from dynadiag.import_watcher import ImportWatcher
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import library_kernels
-from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, options, registry, switches
+from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import context, stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
@@ -49,6 +49,7 @@ class Recorder:
                 "torch._dynamo.eval_frame": self._on_eval_frame,
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
+                **({"torch._dynamo.guards": lambda module: guard_timing.watch_guard_parts(module, self.hooks)} if cost else {}),
                 "torch._dynamo.package": lambda module: switches.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": self._on_output_graph,
                 cudagraph_skips.MODULE: lambda module: cudagraph_skips.watch_skips(module, self.hooks),

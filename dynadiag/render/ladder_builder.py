@@ -291,8 +291,8 @@ class _Collector:
     def _sizes(self, names: Sequence[str], own: Set[str]) -> Iterator[str]:
         """What a graph holds, where the function that Dynamo entered (`own` are its frames) shows its first line."""
         for graph in (self.graphs[name] for name in names):
-            count = sum(graph.ops.values())
-            yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count else graph.id
+            count = graph.size
+            yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count is not None else graph.id
 
     def _said(self, draft: Draft, states: Mapping[int, State]) -> str:
         graphs = {name for names in draft.graphs.values() for name in names}

@@ -100,8 +100,9 @@ def graphs_count(report: Report) -> str:
 def graphs_size(report: Report) -> str:
     """` (each of at most 2 operators)` where that is all that breaks and fallbacks left to compile, else nothing."""
     summary = report.summary
-    sizes = [sum(graph.ops.values()) for graph in report.run.graphs if graph.kind == "dynamo"]
-    counted = 0 < summary.graphs <= len(sizes) and 0 not in sizes  # a graph that was not counted has no operators either
+    found = [graph.size for graph in report.run.graphs if graph.kind == "dynamo"]
+    sizes = [size for size in found if size is not None]
+    counted = 0 < summary.graphs <= len(sizes) == len(found)
     if not counted or not (summary.graph_break_events or summary.fallbacks) or max(sizes) > _FEW_OPERATIONS:
         return ""
     return f" ({'each ' if summary.graphs > 1 else ''}of at most {plural(max(sizes), 'operator')})"
@@ -155,12 +156,16 @@ def compiled_share(work: Work) -> str:
 
 
 def compiled_work(work: Work) -> str:
-    """`87 % of the operators of a call run compiled (7 of 8), in 4 graphs with 4 breaks per call`."""
+    """`87 % of the operators of a call run compiled (7 of 8), in 4 graphs per call, which stops 4 times at a graph break`.
+
+    A break in a loop or in a function that is called twice stops a call twice, so stops are not sites.
+    """
     time = "" if work.time is None else f" and {100 * work.time:.0f} % of its time"
     calls = "" if work.functions == 1 else f", one call each of {plural(work.functions, 'compiled function')}"
     counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
-    graphs, breaks = _span(work.graphs, "graph"), _span(work.breaks, "break")
-    where = f", in {graphs} with {breaks} per call" if work.breaks[1] else f", in {graphs} per call"
+    graphs = _span(work.graphs, "graph")
+    stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")
+    where = f", in {graphs} per call{f', which stops {stops} at a graph break' if work.breaks[1] else ''}"
     return f"{compiled_share(work)} of the operators of a call{time} run compiled{counted}{where if work.graphs[1] else ''}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Listing, ShapeFact
+from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location
@@ -179,6 +179,7 @@ class RunBuilder:
     shape_facts: dict[ShapeFact, None] = field(default_factory=dict)
     work: list[CompiledWork] = field(default_factory=list)
     work_times: list[CompiledTime] = field(default_factory=list)
+    guard_costs: list[GuardCost] = field(default_factory=list)
     shared: dict[Any, Any] = field(default_factory=dict)
     texts: dict[tuple[str, int], int] = field(default_factory=dict)
     graphs_seen: int = 0

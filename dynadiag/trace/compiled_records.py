@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dynadiag.model.compiled import Listing, ShapeFact
+from dynadiag.model.compiled import GuardCost, Listing, ShapeFact
 from dynadiag.model.location import PayloadRef
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack
-from dynadiag.trace.values import BadRecordError, as_dict, as_text, as_texts
+from dynadiag.trace.values import BadRecordError, as_dict, as_float, as_id, as_text, as_texts
 
 _LONGEST = 2000
 _MOST_SOURCES = 20
@@ -46,6 +46,23 @@ def unbacked(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`create_unbacked_symbol`: a size or number that depends on data. Its user stack is under `user_stack`."""
     values = as_dict(record.value)
     _fact(run, process, record, "unbacked", values.get("symbol"), values)
+
+
+def guard_cost(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_guard_cost`: what one check of a guard set and of its parts took."""
+    facts = record.object()
+    checks, whole, root = as_id(facts.get("checks")), as_float(facts.get("whole_us")), as_float(facts.get("root_us"))
+    if not checks or whole is None or root is None:
+        raise BadRecordError("guard_cost is mistyped")
+    frame = run.frame_of(process, record.header)
+    parts = {
+        run.share(source): spent
+        for source, value in as_dict(facts.get("parts")).items()
+        if (spent := as_float(value)) is not None and run.room.take("timed parts of guards", len(source))
+    }
+    run.guard_costs.append(
+        GuardCost(frame=frame.id, attempt=attempt_of(record.header), checks=checks, whole_us=whole, root_us=root, parts=parts)
+    )
 
 
 def _fact(

@@ -62,6 +62,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         shape_facts=_shape_facts(run),
         work=tuple(run.work),
         work_times=tuple(run.work_times),
+        guard_costs=tuple(run.guard_costs),
     )
 
 

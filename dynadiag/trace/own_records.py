@@ -13,6 +13,7 @@ from dynadiag.model.compiled import CompiledTime, CompiledWork
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
+from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.parity_records import parity
 from dynadiag.trace.records import Record
@@ -31,6 +32,7 @@ _LONGEST_BLOCK = 8_000
 _MOST_FUNCTIONS = 5_000
 _LONGEST_FUNCTION = 40_000
 _REGION = re.compile(r"(\d{1,9})/(\d{1,9})")
+_OPERATOR_COUNT = re.compile(rb'\s*\{\s*"graph": \d{1,9},\s*"operator_count": (\d{1,9}),')
 _MOST_ENDED = 20  # exceptions that ended a process: one does, or one a thread
 
 
@@ -164,10 +166,12 @@ def graph(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     frame = run.frame_of(process, record.header)
     attempt = attempt_of(record.header)
     details = PayloadRef(process.log, record.payload_offset, record.payload_length)
+    counted = _OPERATOR_COUNT.match(record.raw_payload())
+    operators = int(counted[1]) if counted else None
     for position in reversed(frame.graphs):
         known = run.graphs[position]
         if known.kind == "dynamo" and known.attempt == attempt and known.details is None:
-            run.graphs[position] = replace(known, details=details)
+            run.graphs[position] = replace(known, details=details, operators=operators)
             return
     nodes = as_list(record.object().get("nodes"))
     if not run.room.take("graphs"):
@@ -183,6 +187,7 @@ def graph(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
             ops={},
             text=None,
             details=details,
+            operators=operators,
             why_not="torch recorded no text of this graph",
         )
     )
@@ -375,6 +380,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_cost": cost,
     "dynadiag_compiled_work": compiled_work,
     "dynadiag_compiled_time": compiled_time,
+    "dynadiag_guard_cost": compiled_records.guard_cost,
     "dynadiag_parity": parity,
     "dynadiag_exit": leave,
 }

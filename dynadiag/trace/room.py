@@ -33,6 +33,7 @@ _KINDS: dict[str, tuple[int, int]] = {
     "guard trees": (100_000, 400),
     "facts of shapes": (20_000, 600),
     "calls looked at": (20_000, 400),
+    "timed parts of guards": (200_000, 150),
     "profiled regions": (20_000, 400),
     "torch.compile calls": (20_000, 800),
     "compared calls": (100_000, 1000),

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.guard_sources import readable
 from dynadiag.files import read_small
-from dynadiag.model.compiled import Listing
+from dynadiag.model.compiled import GuardCost, Listing
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import PayloadRef
 from dynadiag.model.report import GuardReport, Report
@@ -58,7 +58,7 @@ class _Maker:
         ]
         wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
         shown = [form for form in forms if form is not None]
-        count = sum(graph.ops.values())
+        count = graph.size
         return {
             "id": own_id(graph.id, "g"),
             "title": wording.frame_label(self.report, graph.frame),
@@ -168,6 +168,7 @@ def _read(ref: PayloadRef | None) -> str | None:
 def guards(report: Report) -> list[dict[str, Any]]:
     """The guards of each frame, with the tree of them as long as there is room."""
     trees = {one.frame: one for one in report.run.listings if one.kind == "guards"}
+    costs = {(one.frame, one.attempt): one for one in report.run.guard_costs}
     room, made = TREE_BYTES, []
     for one in report.guards[:ROWS_AT_MOST]:
         listing = trees.get(one.frame)
@@ -176,12 +177,25 @@ def guards(report: Report) -> list[dict[str, Any]]:
         if listing is not None:
             shown["tree_of"] = clean(listing.id, limit=20)
         if text is not None:
-            html, lines, of = tree(text)
+            cost = costs.get((listing.frame, listing.attempt)) if listing is not None else None
+            html, lines, of = tree(text, cost.parts if cost is not None else None)
             room -= len(html)
             if lines and room >= 0:
                 shown |= {"tree": html, "tree_said": "" if lines == of else f"The first {lines:,} of {of:,} lines."}
+                shown["tree_cost"] = _cost_of_guards(cost)
         made.append(shown)
     return made
+
+
+def _cost_of_guards(cost: GuardCost | None) -> str:
+    if cost is None:
+        return "What single parts cost was not measured: `dynadiag explain --cost SCRIPT` does. torch times only one check of all of them."
+    return (
+        f"One check of all takes {cost.whole_us:,.2f} µs with warm caches, {cost.root_us:,.2f} µs of it for what depends on no value. "
+        f"The time at a value is that of checking it and what is below it alone (the fastest of {cost.checks:,} checks); "
+        f"{wording.plural(len(cost.parts), 'part')} {'was' if len(cost.parts) == 1 else 'were'} timed. Alone a part "
+        "can take longer than within the whole, where torch skips what hangs on dictionaries that did not change."
+    )
 
 
 def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
@@ -199,5 +213,6 @@ def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
         "tree": "",
         "tree_of": "",
         "tree_said": "",
+        "tree_cost": "",
         "failed": [clean(text, limit=400) for text in one.failed[:20]],
     }

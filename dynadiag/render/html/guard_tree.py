@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -28,8 +28,11 @@ class _Node:
     checks: int = 0
 
 
-def tree(text: str) -> tuple[Markup, int, int]:
-    """The tree as nested lists, how many of its lines are shown, and of how many."""
+def tree(text: str, parts: Mapping[str, float] | None = None) -> tuple[Markup, int, int]:
+    """The tree as nested lists, how many of its lines are shown, and of how many.
+
+    `parts` are the microseconds that a check of a value and of what is below it takes, by source; a value without has no time shown.
+    """
     found = [match.groups() for match in _LINE.finditer(text)]
     root = _Node("", -1)
     path = [root]
@@ -42,31 +45,34 @@ def tree(text: str) -> tuple[Markup, int, int]:
         if _KIND.match(line):
             for above in path:
                 above.checks += 1
-    return Markup("").join(_list(root)), min(len(found), LINES_AT_MOST), len(found)
+    return Markup("").join(_list(root, parts or {})), min(len(found), LINES_AT_MOST), len(found)
 
 
-def _list(node: _Node) -> Iterator[Markup]:
+def _list(node: _Node, parts: Mapping[str, float]) -> Iterator[Markup]:
     yield Markup('<ul class="tree">')
     for one in node.inside:
         if one.inside:
             opened = " open" if one.depth == 0 or one.checks <= _SMALL else ""
             yield Markup("<li><details{}><summary>{} <span class='dim'>{}</span></summary>").format(
-                Markup(opened), _said(one.text), f"· {plural(one.checks, 'check')}"
+                Markup(opened), _said(one.text, parts), f"· {plural(one.checks, 'check')}"
             )
-            yield from _list(one)
+            yield from _list(one, parts)
             yield Markup("</details></li>\n")
         else:
-            yield Markup("<li>{}</li>\n").format(_said(one.text))
+            yield Markup("<li>{}</li>\n").format(_said(one.text, parts))
     yield Markup("</ul>")
 
 
-def _said(line: str) -> Markup:
+def _said(line: str, parts: Mapping[str, float]) -> Markup:
     """A check as its kind, its code and the line that asked for it; what leads to a value as the value and its type."""
     manager, check = _MANAGER.match(line), _KIND.match(line)
     if manager is not None:
         named = _TYPE.search(line)
-        return Markup("<code>{}</code> <span class='dim'>{}</span>").format(
-            clean(manager[2], limit=160), clean(named[1], limit=80) if named else ""
+        spent = parts.get(manager[2])
+        return Markup("<code>{}</code> <span class='dim'>{}</span>{}").format(
+            clean(manager[2], limit=160),
+            clean(named[1], limit=80) if named else "",
+            "" if spent is None else Markup(" <b>{}</b>").format(f"{spent:,.2f} µs"),
         )
     if check is None:
         return Markup("<code>{}</code>").format(clean(line, limit=200))

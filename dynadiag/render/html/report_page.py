@@ -189,7 +189,7 @@ def _tips(report: Report) -> dict[str, str]:
     """What a pointer over the name of a graph shows, by its id."""
     frames = {one.id: wording.frame_label(report, one.id) for one in report.run.frames}
     return {
-        one.id: f"graph of {frames.get(one.frame, 'an unknown frame')}, {wording.plural(sum(one.ops.values()), 'operator')}"
+        one.id: f"graph of {frames.get(one.frame, 'an unknown frame')}, {wording.plural(one.size or 0, 'operator')}"
         f"{': ' if one.ops else ''}{wording.top_ops(one.ops, 6)}"
         for one in report.run.graphs
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
+
+from dynadiag.torch_compat.dynamo.guard_timing import evaluation_us
 
 _GUARD_EVALUATIONS = 200
 
@@ -178,7 +179,7 @@ def timed_guards(times: GuardTimes) -> Iterator[None]:
     def profile(root: Any, local_scope: Any, evaluations: int) -> Any:
         context = sys.modules["torch._guards"].CompileContext.try_get()
         latency = original(root, local_scope, evaluations)
-        times.found[str(getattr(context, "compile_id", None))] = _evaluation_us(root, local_scope)
+        times.found[str(getattr(context, "compile_id", None))] = evaluation_us(root, local_scope, _GUARD_EVALUATIONS)
         return latency
 
     module.profile_guard_manager = profile
@@ -186,17 +187,6 @@ def timed_guards(times: GuardTimes) -> Iterator[None]:
         yield
     finally:
         module.profile_guard_manager = original
-
-
-def _evaluation_us(root: Any, local_scope: Any) -> float:
-    """The median of single evaluations, less what reading the clock takes."""
-    spans = []
-    for _ in range(_GUARD_EVALUATIONS):
-        began = perf_counter()
-        root.check(local_scope)
-        middle = perf_counter()
-        spans.append(2 * middle - began - perf_counter())
-    return max(0.0, statistics.median(spans) * 1e6)
 
 
 def compiled_names() -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from dynadiag.torch_compat.dispatch.schemas import operator_schemas
 from dynadiag.torch_compat.dynamo.backend import name_backend
 from dynadiag.torch_compat.dynamo.graph_attributes import describe_attributes, source_name, static_kind
+from dynadiag.torch_compat.dynamo.graph_operators import count_operators
 from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
@@ -29,8 +30,9 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None,
     def begin(graph: Any, module: Any, inputs: Callable[[], Sequence[Any]]) -> None:
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             description = _describe(names, graph, module, inputs())
-        hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), **description})
-        work.graph(module)
+        count = count_operators(module)
+        hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), "operator_count": count, **description})
+        work.graph(count)
 
     def failed(begun: None, raised: Exception) -> None:
         _note_failure(hooks, raised)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.dynamo.graph_operators import count_operators
 from dynadiag.torch_compat.dynamo.switches import target_name
 from dynadiag.torch_compat.trace import context
 from dynadiag.torch_compat.trace.dispatched import GLUE, GRAPH, count_dispatched
@@ -94,9 +93,9 @@ class WorkMeter:
 
         hooks.install("compiled_work", put_in)
 
-    def graph(self, module: Any) -> None:
-        """A graph goes to its back end: count its operators."""
-        self._operators[context.region_name(context.current_compile_ids())] = count_operators(module)
+    def graph(self, operators: int) -> None:
+        """A graph of so many operators goes to its back end."""
+        self._operators[context.region_name(context.current_compile_ids())] = operators
 
     def compiles(self) -> None:
         """Something begins to compile: the call that is looked at is not one without a compilation."""

@@ -1,5 +1,6 @@
 """Records that a page shows: output code and guard trees stay in the log, facts about shapes are read, phases are timed."""
 
+from dynadiag.model.compiled import GuardCost
 from dynadiag.model.location import Location
 from dynadiag.trace import load, read_payload
 from tests.unit.render.page_samples import CODE, GUARDS
@@ -11,6 +12,26 @@ def test_output_code_and_guard_trees_stay_in_the_log(log, tmp_path):
     run = load(log.write(tmp_path))
     assert [(one.id, one.kind, one.frame) for one in run.listings] == [("o0", "output_code", "f0"), ("t0", "guards", "f0")]
     assert [read_payload(one.text) for one in run.listings] == [CODE, GUARDS]
+
+
+def test_what_guards_cost(log, tmp_path):
+    log.start(0).artifact(
+        "dynadiag_guard_cost", {"checks": 50, "whole_us": 7.2, "root_us": 0.6, "parts": {"L['x']": 1.5, "G": "?"}}, frame=0
+    )
+    log.artifact("dynadiag_guard_cost", {"checks": 50, "whole_us": "7.2", "root_us": 0.6}, frame=0).metrics(0)
+    run = load(log.write(tmp_path))
+    assert run.guard_costs == (GuardCost(frame="f0", attempt=0, checks=50, whole_us=7.2, root_us=0.6, parts={"L['x']": 1.5}),)
+    assert sum(run.processes[0].skipped.values()) == 1
+
+
+def test_operators_are_counted_as_the_recorder_did(log, tmp_path):
+    body = ("a = L_x_.size(0)", "b = L_x_ + a", "return (b,)")
+    text = "\n        ".join(("class GraphModule(torch.nn.Module):\n    def forward(self, L_x_):", *body)) + "\n"
+    log.start(0).record("dynamo_output_graph", {}, text, frame=0)
+    log.artifact("dynadiag_graph", {"graph": 0, "operator_count": 1, "nodes": []}, frame=0).metrics(0)
+    log.start(1).record("dynamo_output_graph", {}, text, frame=1).metrics(1)
+    counted, foreign = load(log.write(tmp_path)).graphs
+    assert (counted.size, sum(counted.ops.values()), foreign.size) == (1, 2, 2)
 
 
 def test_facts_about_shapes(log, tmp_path):

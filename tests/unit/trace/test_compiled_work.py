@@ -46,7 +46,10 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     run = read(record())
     work = facts.compiled_work(run)
     assert (work.operators, work.compiled, work.graphs, work.breaks, work.functions, work.time) == (8, 7, (2, 2), (1, 1), 1, None)
-    assert wording.compiled_work(work) == "87 % of the operators of a call run compiled (7 of 8), in 2 graphs with 1 break per call"
+    assert (
+        wording.compiled_work(work)
+        == "87 % of the operators of a call run compiled (7 of 8), in 2 graphs per call, which stops once at a graph break"
+    )
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
     assert entry["calls"] == [{"process": 0, "function": "f", "call": 3, "operators": 8, "operators_compiled": 7, "graphs": 2, "breaks": 1}]
@@ -58,7 +61,7 @@ def test_one_call_each_of_several_functions_with_time(read):
     )
     assert wording.compiled_work(work) == (
         "less than 1 % of the operators of a call and 25 % of its time run compiled (7 of 908, one call each of 2 compiled functions), "
-        "in 0 to 2 graphs with 0 to 1 break per call"
+        "in 0 to 2 graphs per call, which stops at most once at a graph break"
     )
 
 
@@ -66,7 +69,10 @@ def test_one_call_each_of_several_functions_with_time(read):
     ("more", "words"),
     [
         ({"outside": 0, "regions": {}}, "100 % of the operators of a call run compiled (7 of 7), in 2 graphs per call"),
-        ({"graphs": {"0/0": [999, 1]}}, "99 % of the operators of a call run compiled (999 of 1,000), in 999 graphs with 1 break per call"),
+        (
+            {"graphs": {"0/0": [999, 1]}},
+            "99 % of the operators of a call run compiled (999 of 1,000), in 999 graphs per call, which stops once at a graph break",
+        ),
         ({"graphs": {}, "regions": {}}, "0 % of the operators of a call run compiled (0 of 1)"),
     ],
 )
