@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.unit.gate.action_runner import path_before, run_action
+
 ROOT = Path(__file__).parents[3]
 # Stands for dynadiag: writes its words, and as the real one a page and a report.
 FAKE = """#!/usr/bin/env bash
@@ -56,6 +58,32 @@ def test_the_program_runs_once_and_its_recording_is_read_twice(job):
 def test_where_nothing_was_recorded_nothing_is_uploaded(job):
     done, outputs, calls, summary = job(DYNADIAG_TARGET="train.py", NOTHING="1", STATUS="2")
     assert (done.returncode, outputs, len(calls), summary) == (2, {"exit-status": "2"}, 1, "")
+
+
+HOSTILE = "train.py\n$(touch pasted)\n`touch pasted`\n\"; touch pasted; #\n${{ secrets.X }}\n'; touch pasted; '"
+
+
+def test_the_steps_run_as_on_github_and_no_input_is_executed(tmp_path):
+    tools, work = tmp_path / "tools", tmp_path / "work"
+    tools.mkdir()
+    (work / "sub").mkdir(parents=True)
+    for name, text in (("dynadiag", FAKE), ("python", '#!/usr/bin/env bash\nprintf "%s|" "$@" >>"$CALLS"; echo >>"$CALLS"\n')):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    environment = {**os.environ, "PATH": path_before(tools), "CALLS": str(tmp_path / "calls"), "STATUS": "1"}
+    inputs = {"target": HOSTILE, "options": HOSTILE.replace("train.py", "--max-breaks=0"), "working-directory": "sub"}
+    told = run_action(work, inputs, environment)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0].startswith("-m|pip|install|") and len(calls) == 4
+    words = HOSTILE.split("\n")
+    assert "|".join(words) + "|" in calls[1] and "|".join(["--max-breaks=0", *words[1:]]) + "|--format|github|" in calls[1]
+    assert list(work.rglob("pasted")) == [] and told["failed"] and told["outputs"]["exit-status"] == "1"
+    assert told["called"] == [("actions/upload-artifact@v4", {"name": "dynadiag-report", "path": told["outputs"]["report"]})]
+    for one in ({"install": "false"}, {"artifact": ""}):
+        (tmp_path / "calls").unlink()
+        (again := tmp_path / next(iter(one))).mkdir()
+        told = run_action(again, {"target": "train.py", **one}, environment)
+        assert ("pip" in (tmp_path / "calls").read_text()) == ("install" not in one) and bool(told["called"]) == ("artifact" not in one)
 
 
 def test_no_input_is_pasted_into_a_script():
