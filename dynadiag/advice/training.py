@@ -67,7 +67,10 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     """
     place, again = context.place, re.search(r"create_graph|retain_graph", context.line.code) is not None
     if again:
-        yield from withhold("compiled code has no second backward, which `create_graph=True` and `retain_graph=True` are for")
+        yield from withhold(
+            "`create_graph=True` and `retain_graph=True` are for a second backward, and AOTAutograd raises an error at one that is not in "
+            "the same graph"
+        )
     elif context.trains or context.resumed or not context.editable or not context.returns or place is None or not place.leaves:
         yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
     elif blocks_around(place) or _breaks_elsewhere(context, place) or not calls_only_torch(place):

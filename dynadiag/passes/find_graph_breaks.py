@@ -179,12 +179,15 @@ def _kind(site: GraphBreak, between: str = "") -> str:
     """The category and torch's reason; once where both are the same words."""
     if site.category.casefold() == site.reason.casefold():
         return site.category
-    return f"{site.category}{between}{site.reason}" if between else f"{site.category} ({site.reason})"
+    reason = _short(site.reason) if site.gb_id is None else site.reason
+    return f"{site.category}{between}{reason}" if between else f"{site.category} ({reason})"
 
 
 def _short(reason: str) -> str:
     """Torch's words without its advice on `torch._check` and the second spelling of the expression (`GuardOnDataDependentSymNode`)."""
-    return re.sub(r"^Consider annotating your code using torch\._check\*\(\)\. (.+?)(?: \(unhinted: .*)?$", r"\1", reason, flags=re.DOTALL)
+    return re.sub(
+        r"^(?:Consider annotating your code using torch\._check\*\(\)\. )?(.+?)(?: \(unhinted: .*)?$", r"\1", reason, flags=re.DOTALL
+    )
 
 
 def _where_forbidden(run: Run, site: GraphBreak) -> str:

@@ -303,6 +303,13 @@ def test_torchs_long_words_for_an_unknown_number_are_cut_and_are_control_flow(ma
     assert finding.title.endswith("(data-dependent control flow: Could not guard on data-dependent expression zuf0 > 0.0)")
 
 
+def test_torchs_long_words_of_a_break_without_an_id_are_cut_in_its_title(maker, at):
+    words = "Could not guard on data-dependent expression Eq(u1, 0) (unhinted: Eq(u1, 0)).  (Size-like symbols: u1)\n\nCaused by: x"
+    maker.breaks_at(maker.frame("step", line=1, outcome="broke"), at(4), gb_id=None, gb_type=words)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.title.endswith("Could not guard on data-dependent expression Eq(u1, 0))")
+
+
 def test_a_run_of_breaks_without_any_graph_is_said_to_have_run_eager(maker, at):
     said = "no graph was captured in the whole run, so no operation ran compiled"
     frame = maker.frame("step", line=1, outcome="broke", metrics=CompileMetrics(has_guarded_code=True))
