@@ -196,3 +196,5 @@ def _check_cost(profiled):
     assert with_graph
     assert all(region["graph_us"] <= region["region_us"] for region in with_graph)
     assert any(region["pregraph_us"] > 0 for region in with_graph)
+    guards = [record.content for record in profiled.named("dynadiag_guard_cost")]
+    assert guards and all(one["whole_us"] > 0 for one in guards) and any(one["parts"] for one in guards)
