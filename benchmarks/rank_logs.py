@@ -27,6 +27,7 @@ from typing import Any
 
 _HEAD = re.compile(rb"^([VIWEC]\d{4} )(\d\d):(\d\d):(\d\d)(\.\d+ )\d+( [^\n]*\n)", re.MULTILINE)
 _FRAME = re.compile(rb'(, )("frame_id": )')
+_RANK = re.compile(rb'(\n\t"rank": )(?:null|\d+),')
 _SIZE = re.compile(rb"size=\[(\d+)")
 _PLACE = re.compile(rb"(Graph break in user code at [^\n]*:)(\d+)")
 _RECORD = re.compile(rb'^([^\t\n][^\n]*"has_payload": ")[0-9a-f]{32}("[^\n]*\n)((?:\t[^\n]*\n)+)', re.MULTILINE)
@@ -104,6 +105,8 @@ def of_rank(text: bytes, rank: int) -> bytes:
             _FRAME.sub(rb'\1"rank": %d, \2' % rank, found[6]),
         )
 
+    if b'"dynadiag_environment"' in text:
+        text = edited(text, b'"dynadiag_environment"', lambda payload: _RANK.sub(rb"\g<1>%d," % rank, payload))
     return bytes(_HEAD.sub(head, text))
 
 
@@ -112,7 +115,7 @@ def edited(text: bytes, kind: bytes, change: Callable[[bytes], bytes]) -> bytes:
     for record in _RECORD.finditer(text):
         if kind in record[1]:
             payload = change(record[3])
-            if payload != record[3]:
+            if payload != record[3] or kind == b'"dynadiag_environment"':
                 plain = payload.removesuffix(b"\n")[1:].replace(b"\n\t", b"\n")
                 digest = hashlib.md5(plain, usedforsecurity=False).hexdigest().encode()
                 return text[: record.start()] + record[1] + digest + record[2] + payload + text[record.end() :]

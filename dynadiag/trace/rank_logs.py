@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynadiag.model.digest import Digest, RankComparison, RankTrouble
+from dynadiag.model.digest import Digest, RankComparison, RankTrouble, rank_numbers
 from dynadiag.trace.digest import RANK_NAME, digests_of
 from dynadiag.trace.rank_groups import compared, main_digests
 from dynadiag.trace.sources import OpenLog, shown
@@ -98,6 +98,10 @@ def _chosen(logs: Sequence[Path], digests: Sequence[Digest], comparison: RankCom
         left = sum(len(group.ranks) for group in comparison.groups[_MOST_READ:])
         notes = (*notes, f"{left:,} ranks, each unlike the others, are compared by their digests and not read in full")
     number = len(full)
+    apart = [rank for group in comparison.groups[1:] for rank in group.ranks]
+    if apart:
+        most = f"the largest group of equal ranks ({len(comparison.groups[0].ranks):,})"
+        notes = (*notes, f"rank{'s' if len(apart) > 1 else ''} {rank_numbers(apart)} differ{'' if len(apart) > 1 else 's'} from {most}")
     notes = (
         *notes,
         f"{number:,} of {comparison.ranks:,} ranks {'is' if number == 1 else 'are'} read in full, one of each group of equal ranks: "

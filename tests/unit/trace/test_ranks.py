@@ -94,6 +94,7 @@ def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
     built = report.build(read)
     assert {"DX07", "DX09"} <= {one.code for one in built.findings}
     assert any("6 of 19 ranks are read in full" in note for note in built.notes)
+    assert "ranks 3, 5, 7, 9, 13 differ from the largest group of equal ranks (14)" in built.notes
     guarded = next(one for one in built.ranks if "layers" in one.what)
     assert guarded.odd_ranks == (9,) and len(guarded.values) == 18
     own = next(one for one in built.ranks if one.what.startswith("value of `rank`"))
