@@ -99,6 +99,11 @@ class _Collector:
         ranks = {one.index: one.rank for one in self.run.processes if one.rank is not None and one.rank in compared}
         process_of = {name: self.frames[one.frame].key.process for name, one in self.graphs.items() if one.frame in self.frames}
         by_rank = [one.by_rank(ranks, process_of) for one in drafts]
+        for process in self.run.processes:  # of equal ranks the lowest was read; the others are as it is
+            if process.alike in ranks and process.index in ranks:
+                for states in by_rank:
+                    if ranks[process.alike] in states:
+                        states[ranks[process.index]] = states[ranks[process.alike]]
         bars = rank_bars(by_rank, compared)
         if bars.left:
             self.notes.append(f"{wording.plural(bars.left, 'more rank')} {'differs' if bars.left == 1 else 'differ'}, without a bar")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dynadiag import report, trace
 from dynadiag.model.digest import Digest, DigestEvent, rank_numbers
 from dynadiag.render import json_report
+from dynadiag.render.ladder_builder import ladder
 from dynadiag.trace import rank_logs
 from dynadiag.trace.digest import digests_of
 from dynadiag.trace.rank_groups import compared
@@ -100,6 +101,12 @@ def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
     own = next(one for one in built.ranks if one.what.startswith("value of `rank`"))
     assert own.values == {f"rank {rank}": str(rank) for rank in (0, 3, 5, 7, 9, 13)}
     assert json.loads("".join(json_report.chunks(built)))["rank_groups"]["groups"][0]["ranks"][:3] == [0, 1, 2]
+
+
+def test_ranks_that_were_not_read_have_the_bars_of_those_that_were(tmp_path):
+    write(tmp_path, range(20), r5={"text": BREAK.replace("train.py:5", "train.py:6").replace("line 5", "line 6")})
+    bars = ladder(report.build(trace.load(tmp_path))).bars
+    assert bars == ("ranks 0 to 4, 6 to 19", "rank 5")
 
 
 def test_collectives_in_another_order_or_shape_are_told(tmp_path):
