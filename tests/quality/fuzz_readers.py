@@ -185,9 +185,8 @@ def fix(path: Path, _: Path, chance: random.Random) -> str | None:
     from dynadiag.fix.candidates import candidates
 
     _put_here(path / "dynadiag-run.json", path)
-    own = chance.random() < 0.5
-    if own and (path / "train.py").is_symlink():  # one's own script may be a link, which is followed
-        (path / "train.py").unlink()
+    # One's own script may be a link, which is followed: not what is looked for here.
+    own = chance.random() < 0.5 and not (path / "train.py").is_symlink()
     with mock.patch("dynadiag.fix.baseline.is_ours", lambda *_: True) if own else contextlib.nullcontext():
         baseline = baseline_of(path)
     candidates(*read_baseline(baseline), unsafe=True)
