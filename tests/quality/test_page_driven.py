@@ -29,6 +29,8 @@ class Browser:
             spare = os.dup(theirs_out)
             os.dup2(theirs_in, 3)
             os.dup2(spare, 4)
+            for number in (3, 4):  # a pipe that had this number already is still closed on exec
+                os.set_inheritable(number, True)
 
         command = [CHROMIUM, *QUIET.split(), f"--user-data-dir={folder / 'profile'}"]
         self.process = subprocess.Popen(
