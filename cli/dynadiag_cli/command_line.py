@@ -123,7 +123,9 @@ def recording_named(ctx: typer.Context, target: list[str]) -> Path | None:
 
 
 def _names_a_recording(word: str) -> bool:
+    """Also `RUN#g3`, a graph of a recording."""
+    path, mark, _ = word.rpartition("#")
     try:
-        return is_recording(Path(word))
+        return is_recording(Path(path if mark and not Path(word).exists() else word))
     except DynadiagError:
         return False

@@ -47,11 +47,12 @@ def test_our_options_end_at_the_target(line, expected):
     assert result.output.strip() == str(expected)
 
 
-def test_options_behind_a_recording_are_ours(tmp_path: Path):
+@pytest.mark.parametrize("graph", ["", "#g3"])
+def test_options_behind_a_recording_are_ours(tmp_path: Path, graph: str):
     log = tmp_path / "trace.log"
     log.touch()
-    result = CliRunner().invoke(app, ["verb", str(log), "--cost", "--out", "d"])
-    assert result.output.strip() == str(["path", [str(log)], True, "d"])
+    result = CliRunner().invoke(app, ["verb", f"{log}{graph}", "--cost", "--out", "d"])
+    assert result.output.strip() == str(["path", [f"{log}{graph}"], True, "d"])
 
 
 @pytest.mark.parametrize("line", [[], ["-m"], ["--"], ["--nonsense", "train.py"]])
