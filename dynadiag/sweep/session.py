@@ -80,7 +80,8 @@ def sweep(matrix: Matrix, folder: Path, options: SweepOptions, told: _Told) -> S
         if options.minify:
             failing = {task.key: task for task in tasks if task.verb in ("run", "explain")}
             cheapest = (
-                min(group, key=lambda row: row.cpu_s or 0.0) for group in groups_of(row for row in state.rows if row.key in failing)
+                min(group, key=lambda row: (row.cpu_s or 0.0, row.key))
+                for group in groups_of(row for row in state.rows if row.key in failing)
             )
             reductions = [to_minify(failing[row.key]) for row in cheapest]
             state = replace(state, rows=(*state.rows, *(known[task.key] for task in reductions if task.key in known)))
