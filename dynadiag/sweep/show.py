@@ -54,41 +54,10 @@ def _word(status: str) -> str:
 
 
 def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterator[Section]:
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.arm, row.verb), []).append(row)
-    yield Section(
-        title="Arms",
-        columns=(
-            Column("arm", fold=False),
-            Column("verb", fold=False),
-            *(Column(name, numeric=True, fold=False) for name in ("tasks", "done", "failed", "broken", "breaks", "recompiles", "CPU s")),
-        ),
-        items=[_arm_row(arm, verb, listed) for (arm, verb), listed in groups.items()],
-        closing="broken: tasks with a graph break; breaks: places where graphs break",
-    )
-    codes: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
-        for one in row.findings:
-            codes.setdefault(one.code, []).append((row.subject, one.title))
-    if codes:
-        ranked = sorted(codes.items(), key=lambda item: (-len({subject for subject, _ in item[1]}), item[0]))
-        yield Section(
-            title="Findings, in most subjects first",
-            columns=(Column("code", fold=False), Column("subjects", numeric=True), Column("findings", numeric=True), Column("one of them")),
-            items=[
-                (
-                    (Part(code, code=True),),
-                    (Part(str(len({name for name, _ in said}))),),
-                    (Part(str(len(said))),),
-                    (Part(said[0][1], _WIDTH),),
-                )
-                for code, said in ranked[:_MOST_SHOWN]
-            ],
-            closing="" if len(ranked) <= _MOST_SHOWN else f"{len(ranked) - _MOST_SHOWN} more: dynadiag sweep query {folder} codes",
-        )
-    reduced = [row for row in rows if row.verb == "minify"]
-    if reduced:
+    yield _arms(rows)
+    if any(row.findings for row in rows):
+        yield _commonest(rows, folder)
+    if reduced := [row for row in rows if row.verb == "minify"]:
         yield Section(
             title="Reproducers, one for each kind of failure",
             columns=(Column("subject"), Column("arm"), Column("reduced"), Column("folder")),
@@ -98,21 +67,63 @@ def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterat
             ],
         )
     if failed:
-        grouped = groups_of(failed)
-        yield Section(
-            title="Failures, equal ones together",
-            columns=(Column("ended", fold=False), Column("tasks", numeric=True), Column("subjects"), Column("because")),
-            items=[
-                cells(
-                    Part(_word(listed[0].status), tone="bad"),
-                    str(len(listed)),
-                    Part(", ".join(_few(listed)), _WIDTH),
-                    Part(listed[0].reason or "", _WIDTH),
-                )
-                for listed in grouped[:_MOST_SHOWN]
-            ],
-            closing="" if len(grouped) <= _MOST_SHOWN else f"{len(grouped) - _MOST_SHOWN} more: dynadiag sweep query {folder} failures",
-        )
+        yield _failures(failed, folder)
+
+
+def _arms(rows: Sequence[Row]) -> Section:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.arm, row.verb), []).append(row)
+    return Section(
+        title="Arms",
+        columns=(
+            Column("arm", fold=False),
+            Column("verb", fold=False),
+            *(Column(name, numeric=True, fold=False) for name in ("tasks", "done", "failed", "broken", "breaks", "recompiles", "CPU s")),
+        ),
+        items=[_arm_row(arm, verb, listed) for (arm, verb), listed in groups.items()],
+        closing="broken: tasks with a graph break; breaks: places where graphs break",
+    )
+
+
+def _commonest(rows: Sequence[Row], folder: str) -> Section:
+    codes: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        for one in row.findings:
+            codes.setdefault(one.code, []).append((row.subject, one.title))
+    ranked = sorted(codes.items(), key=lambda item: (-len({subject for subject, _ in item[1]}), item[0]))
+    return Section(
+        title="Findings, in most subjects first",
+        columns=(Column("code", fold=False), Column("subjects", numeric=True), Column("findings", numeric=True), Column("one of them")),
+        items=[
+            (
+                (Part(code, code=True),),
+                (Part(str(len({name for name, _ in said}))),),
+                (Part(str(len(said))),),
+                (Part(said[0][1], _WIDTH),),
+            )
+            for code, said in ranked[:_MOST_SHOWN]
+        ],
+        closing="" if len(ranked) <= _MOST_SHOWN else f"{len(ranked) - _MOST_SHOWN} more: dynadiag sweep query {folder} codes",
+    )
+
+
+def _failures(failed: Sequence[Row], folder: str) -> Section:
+    grouped = groups_of(failed)
+    return Section(
+        title="Failures, equal ones together",
+        columns=(Column("ended", fold=False), Column("tasks", numeric=True), Column("subjects"), Column("because")),
+        items=[
+            cells(
+                Part(_word(listed[0].status), tone="bad"),
+                str(len(listed)),
+                Part(", ".join(_few(listed)), _WIDTH),
+                Part(listed[0].reason or "", _WIDTH),
+            )
+            for listed in grouped[:_MOST_SHOWN]
+        ],
+        closing="" if len(grouped) <= _MOST_SHOWN else f"{len(grouped) - _MOST_SHOWN} more: dynadiag sweep query {folder} failures",
+    )
 
 
 def _few(rows: Sequence[Row]) -> list[str]:
