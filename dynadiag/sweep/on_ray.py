@@ -43,11 +43,11 @@ def run(tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | N
 
 
 def _connected(address: str | None) -> Any:
+    _refuse_silence(address)
     try:
         import ray
     except ModuleNotFoundError:
         raise UsageError("--engine ray needs the package ray: install dynadiag[ray]") from None
-    _refuse_silence(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray has no one class for no cluster, or one of another version

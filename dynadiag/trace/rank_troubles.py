@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from statistics import median
 
 from dynadiag.model.digest import Digest, RankGroup, RankTrouble, TroubleKind, rank_numbers
@@ -63,7 +62,8 @@ def _missing(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
 
 def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
     for rank, roots in every.items():
-        for before, after in pairwise(roots):
+        for after_at in range(1, len(roots)):  # no pairwise in Python 3.9
+            before, after = roots[after_at - 1], roots[after_at]
             over = before.ended is not None and after.began is not None and after.began < before.ended
             names = f"{_name(before.log)} and {_name(after.log)}"
             if over:
