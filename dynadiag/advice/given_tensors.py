@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.source import dotted
 from dynadiag.facts.guard_sources import readable
@@ -16,6 +17,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 
 _MOST_DECORATORS = 3
+_CELL = re.compile(r"L\['(\w+)'\]\.__closure__\[(\d{1,3})\]\.cell_contents\._(?:modules|parameters)\[")
 _NAME = re.compile(r"(?:\w+|self(?:\.\w+)+)$")
 _FLOATS = frozenset(("torch.float32", "torch.float64", "torch.float16", "torch.bfloat16"))
 # Words by which a function makes tensors of other types than those that it was given.
@@ -57,8 +59,48 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
     sources = {one.source for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter}
     # Not all that a source goes through is a module: `forward.__closure__[1].cell_contents` of a function, which has no `compile()`.
     owners = {readable(one[: part.start()]) for one in sources for part in re.finditer(r"\._(?:modules|parameters)\[", one)}
-    names = (dotted(one.func) for one in ast.walk(place.node) if isinstance(one, ast.Call))
-    return tuple(dict.fromkeys(name for name in names if name is not None and name in owners))
+    names = [name for one in ast.walk(place.node) if isinstance(one, ast.Call) and (name := dotted(one.func)) is not None]
+    cells = dict.fromkeys((found[1], int(found[2])) for one in sorted(sources) if (found := _CELL.match(one)) is not None)
+    inner = [_in_cell(own.file, name, cell, run) for name, cell in cells if name in names]
+    if None in inner:
+        return ()
+    return tuple(dict.fromkeys((*(name for name in names if name in owners), *filter(None, inner))))
+
+
+def _in_cell(file: str, function: str, cell: int, run: Run) -> str | None:
+    """The module that a nested function calls, by the name that both functions have for it; None where their sources do not tell.
+
+    CPython orders `__closure__` as the names in `co_freevars`, which are sorted (3.9 to 3.14).
+    """
+    own = [one for one in run.functions if one.file == file]
+    nested = [one for one in own if one.name.rpartition(".")[2] == function and "." in one.name]
+    around = [one for one in own if len(nested) == 1 and one.name == nested[0].name.rpartition(".")[0]]
+    inner, outer = (parse_function(one[0].text) if len(one) == 1 else None for one in (nested, around))
+    if inner is None or outer is None:
+        return None
+    bound = _bound(outer.node) - _bound(inner.node)
+    used = sorted({one.id for one in ast.walk(inner.node) if isinstance(one, ast.Name)} & bound)
+    called = {one.func.id for one in ast.walk(inner.node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    return used[cell] if cell < len(used) and used[cell] in called else None
+
+
+def _bound(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names that a function binds itself: arguments, assignments, imports, and functions in it, but not what these bind."""
+    found = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    left: list[ast.AST] = list(node.body)
+    while left:
+        one = left.pop()
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(one.name)
+        elif isinstance(one, ast.alias):
+            found.add((one.asname or one.name).partition(".")[0])
+        elif isinstance(one, ast.ExceptHandler) and one.name:
+            found.add(one.name)
+        elif isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
+            found.add(one.id)
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            left += ast.iter_child_nodes(one)
+    return found
 
 
 @of_last_run

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dynadiag.advice.graph_breaks import advised
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
-from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo
+from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction
 
 FILE = "/home/me/train.py"
 COPY = "/usr/lib/python3.12/copy.py"
@@ -77,6 +77,7 @@ def said(
     took=(("x", (4, 4), True), ("self.seen", ())),
     backend="eager",
     alone=False,
+    functions=(),
 ):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
@@ -93,6 +94,7 @@ def said(
         compile_calls=(CompileCall(process=0, location=None, target="f", backend=backend),),
         processes=(Process(index=0, log="a.log", torch="2.15.0", option_names=options),),
         frames=frames,
+        functions=functions,
         blocks={(FILE, 10): "\n".join(rows), (FILE, 200): caller} if recorded else {},
         traced_inputs=tuple(one if isinstance(one, TracedInput) else taken(*one) for one in took),
         breaks=(event, *(broken(other, (Location(FILE, at, "f", code),), frame="f1") for other, code in others)),
@@ -720,6 +722,28 @@ def test_a_function_that_calls_the_model_is_no_module_to_compile():
     inside = replace(WEIGHT, source="L['forward'].__closure__[1].cell_contents._modules['net']._parameters['weight']")
     found, reason = said("GB0123", "loss = forward(x)", ">>> loss.backward()", took=(inside,))
     assert not found and reason
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "cell", "named"),
+    [
+        ("with autocast():\n        return model(x).loss", "model = build()\n    def autocast(): pass", 1, True),
+        ("return model(x).loss", "model = build()", 0, True),
+        ("return model(x).loss", "model = build()", 1, False),  # no such cell
+        ("return model(x).loss", "other = build()", 0, False),  # `model` is a global: the cell is another name's
+        ("return model.head(x)", "model = build()", 0, False),  # not itself called
+        ("model = pick(x)\n    return model(x)", "model = build()", 0, False),
+    ],
+)
+def test_a_model_that_a_nested_function_calls_is_named_by_its_cell(inner, outer, cell, named):
+    functions = (
+        SourceFunction(FILE, 2, "main", f"def main():\n    {outer}\n    def forward(x):\n        pass\n    return 1"),
+        SourceFunction(FILE, 4, "main.forward", f"def forward(x):\n    {inner}"),
+    )
+    source = f"L['forward'].__closure__[{cell}].cell_contents._modules['net']._parameters['weight']"
+    taken = (replace(WEIGHT, source=source),)
+    found, _ = said("GB0123", "loss = forward(x)", ">>> loss.backward()", took=taken, functions=functions)
+    assert [one.after for one in found.values()] == (["model.compile()"] if named else [])
 
 
 @pytest.mark.parametrize(
