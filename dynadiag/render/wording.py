@@ -156,7 +156,7 @@ def compiled_share(work: Work) -> str:
 
 
 def compiled_work(work: Work) -> str:
-    """`87 % of the operators of a call run compiled (7 of 8), in 4 graphs per call, which stops 4 times at a graph break`.
+    """`87 % of the operators of a call run compiled (7 of 8), in 4 graphs per call; each call stops 4 times at a graph break`.
 
     A break in a loop or in a function that is called twice stops a call twice, so stops are not sites.
     """
@@ -165,7 +165,7 @@ def compiled_work(work: Work) -> str:
     counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
     graphs = _span(work.graphs, "graph")
     stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")
-    where = f", in {graphs} per call{f', which stops {stops} at a graph break' if work.breaks[1] else ''}"
+    where = f", in {graphs} per call{f'; each call stops {stops} at a graph break' if work.breaks[1] else ''}"
     return f"{compiled_share(work)} of the operators of a call{time} run compiled{counted}{where if work.graphs[1] else ''}"
 
 

@@ -48,7 +48,7 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     assert (work.operators, work.compiled, work.graphs, work.breaks, work.functions, work.time) == (8, 7, (2, 2), (1, 1), 1, None)
     assert (
         wording.compiled_work(work)
-        == "87 % of the operators of a call run compiled (7 of 8), in 2 graphs per call, which stops once at a graph break"
+        == "87 % of the operators of a call run compiled (7 of 8), in 2 graphs per call; each call stops once at a graph break"
     )
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
@@ -61,7 +61,7 @@ def test_one_call_each_of_several_functions_with_time(read):
     )
     assert wording.compiled_work(work) == (
         "less than 1 % of the operators of a call and 25 % of its time run compiled (7 of 908, one call each of 2 compiled functions), "
-        "in 0 to 2 graphs per call, which stops at most once at a graph break"
+        "in 0 to 2 graphs per call; each call stops at most once at a graph break"
     )
 
 
@@ -71,7 +71,7 @@ def test_one_call_each_of_several_functions_with_time(read):
         ({"outside": 0, "regions": {}}, "100 % of the operators of a call run compiled (7 of 7), in 2 graphs per call"),
         (
             {"graphs": {"0/0": [999, 1]}},
-            "99 % of the operators of a call run compiled (999 of 1,000), in 999 graphs per call, which stops once at a graph break",
+            "99 % of the operators of a call run compiled (999 of 1,000), in 999 graphs per call; each call stops once at a graph break",
         ),
         ({"graphs": {}, "regions": {}}, "0 % of the operators of a call run compiled (0 of 1)"),
     ],
