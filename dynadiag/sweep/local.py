@@ -13,14 +13,15 @@ from dynadiag.errors import UsageError
 from dynadiag.sweep.rows import Row
 from dynadiag.sweep.tasks import Task
 
-Perform = Callable[[Task, tuple[str, ...] | None], Row]
+Perform = Callable[[Task, tuple[str, ...] | None, Callable[[], bool]], Row]
+"""Runs a task with GPUs of these ids; it ends the task and raises once the callable says that the sweep is given up."""
 _NVIDIA_SMI_S = 30.0
 
 
 def run(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
     """Each task with its row, as they end. A task waits until as many GPUs are free as its arm asks for.
 
-    When the iteration is given up (Ctrl-C, an error), no further task starts. Raises UsageError for more GPUs than there are.
+    When the iteration is given up (Ctrl-C, an error), what runs is ended and no further task starts. Raises UsageError for more GPUs than there are.
     """
     devices = _Devices(max((task.arm.gpus for task in tasks), default=0))
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -39,12 +40,13 @@ def run(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tu
                 if closed.is_set():
                     return
                 try:
-                    ended.put((task, perform(task, ids)))
+                    ended.put((task, perform(task, ids, closed.is_set)))
                 except BaseException as error:  # noqa: BLE001 - raised again in the thread that reads
                     ended.put((task, error))
 
-    for _ in range(min(workers, len(tasks))):
-        threading.Thread(target=work, daemon=True).start()
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(tasks)))]
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(len(tasks)):
             task, result = ended.get()
@@ -53,6 +55,8 @@ def run(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tu
             yield task, result
     finally:
         closed.set()
+        for thread in threads:
+            thread.join()
 
 
 class _Devices:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,16 +42,27 @@ class Limits:
     memory_bytes: int
 
 
-def perform(task: Task, folder: Path, limits: Limits, gpus: tuple[str, ...] | None = None) -> Row:
+class GivenUpError(Exception):
+    """The sweep was given up while the task ran, and the task was ended."""
+
+
+def perform(
+    task: Task,
+    folder: Path,
+    limits: Limits,
+    gpus: tuple[str, ...] | None = None,
+    given_up: Callable[[], bool] = lambda: False,
+) -> Row:
     """Run the task to its end, with its files in `folder`; whatever happens to it is the row that comes back.
 
-    `gpus` are the ids of the GPUs that it gets; None leaves the environment as it is. Raises OSError where `folder` cannot be written.
+    `gpus` are the ids of the GPUs that it gets; None leaves the environment as it is. Raises OSError where `folder` cannot be written, and
+    GivenUpError after ending the task once `given_up()`.
     """
     started = datetime.now(UTC)
     with scratch("sweep") as temporary:
         said = temporary / OUTPUT
         with said.open("wb") as stream:
-            ended = _run(_command(task, folder, limits), task, stream, limits, gpus)
+            ended = _run(_command(task, folder, limits), task, stream, limits, gpus, given_up)
         tail = _tail(said)
     folder.mkdir(parents=True, exist_ok=True)
     write_inside(folder, OUTPUT, tail)
@@ -89,7 +100,7 @@ def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
     return [*there, script, *rest] if task.verb == "fix" else [*there, script, "--", *rest]
 
 
-def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tuple[str, ...] | None) -> _Ended:
+def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> _Ended:
     begun = time.monotonic()
     environment = dict(os.environ)
     if gpus is not None:
@@ -104,6 +115,8 @@ def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tupl
     try:
         with _watched(child) as ended_within:
             while not ended_within(_LOOK_S):
+                if given_up():
+                    raise GivenUpError
                 used_kb = memory_of_session(child.pid)
                 most_kb = max(most_kb, used_kb)
                 if used_kb * 1024 > limits.memory_bytes:
@@ -112,7 +125,7 @@ def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tupl
                     cut = "timeout"
                 if cut is not None:
                     _end(child.pid, ended_within, gently=cut == "timeout")
-    except BaseException:  # Ctrl-C, or the engine is closed: the task goes with us
+    except BaseException:  # the sweep was given up, in this thread or in that of the engine: the task goes with it
         _signal_session(child.pid, signal.SIGKILL)
         child.wait()
         raise

@@ -115,9 +115,9 @@ def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepO
 
 
 def _local(missing: Sequence[Task], folder: Path, limits: Limits, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
-    def run_one(task: Task, gpus: tuple[str, ...] | None) -> Row:
+    def run_one(task: Task, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> Row:
         shutil.rmtree(folder / TASKS / task.key, ignore_errors=True)  # what an earlier try left there
-        return perform(task, folder / TASKS / task.key, limits, gpus)
+        return perform(task, folder / TASKS / task.key, limits, gpus, given_up)
 
     return local.run(missing, run_one, workers=workers)
 

@@ -81,22 +81,40 @@ def test_shards_are_disjoint_and_complete(tmp_path):
 
 def test_a_killed_driver_loses_only_what_was_running(tmp_path):
     matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
-    command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "1", "--out", str(tmp_path / "out"), str(matrix)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
-    driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal = tmp_path / "out" / rows.JOURNAL
-    hanging = f"p.py\0{'hang'}".encode()
-    _until(lambda: journal.exists() and any(hanging in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline")))
+    driver, hanging = _driver(matrix, tmp_path / "out")
     with pytest.raises(OutputError, match="another sweep"):
         run(matrix, tmp_path / "out")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
-    _until(lambda: not any(hanging in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline")))  # the guardian ends it
+    _until(lambda: not _running(hanging))  # the guardian ends it
     write_matrix(tmp_path, ["fine", "hang"], timeout_s=1)
     state = run(matrix, tmp_path / "out")
     assert state.before == 1
     assert [row.status for row in state.rows] == ["done", "timeout"]
+
+
+def test_ctrl_c_ends_what_is_running_and_keeps_the_rows(tmp_path):
+    matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
+    driver, hanging = _driver(matrix, tmp_path / "out")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) == 130
+    assert not _running(hanging)
+    assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
+
+
+def _driver(matrix, out):
+    """The command in a process of its own, once its hanging task runs, and the words of that task."""
+    command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "1", "--out", str(out), str(matrix)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    hanging = b"p.py\0hang"
+    _until(lambda: (out / rows.JOURNAL).exists() and _running(hanging))
+    return driver, hanging
+
+
+def _running(words):
+    return any(words in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline"))
 
 
 def _until(happened, seconds=60):
