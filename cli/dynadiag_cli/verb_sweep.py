@@ -14,7 +14,7 @@ from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Output
 
 if TYPE_CHECKING:
     from dynadiag.sweep.matrix import Matrix
-    from dynadiag.sweep.session import SweepState
+    from dynadiag.sweep.session import SweepOptions, SweepState
 
 EXAMPLES = """Examples:
 
@@ -134,7 +134,7 @@ def _matrix(word: str, limit: int | None) -> Matrix:
     return read_matrix(Path(word))
 
 
-def _run(matrix: Matrix, folder: Path, options: object) -> SweepState:
+def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
     from dynadiag.sweep import query
     from dynadiag.sweep.session import sweep as run
     from dynadiag_cli.progress import PRINT_S, StatusLine
@@ -147,7 +147,7 @@ def _run(matrix: Matrix, folder: Path, options: object) -> SweepState:
 
     try:
         with line.ticking():
-            state = run(matrix, folder, options, told)  # type: ignore[arg-type]
+            state = run(matrix, folder, options, told)
     finally:
         line.wipe()
     query.write_parquet(state.rows, folder)
@@ -162,8 +162,7 @@ def _exit_status(state: SweepState, fail_on: str) -> int:
     grave = {"error": ("error",), "warning": ("error", "warning")}.get(fail_on, ())
     findings = any(one.severity in grave for row in state.rows for one in row.findings)
     findings = findings or (bool(grave) and any(row.exit_status == 1 and row.status == "done" for row in state.rows))
-    unfinished = bool({task.key for task in state.tasks} - {row.key for row in state.rows})
-    return int(fail_on != "never" and (bool(state.failed) or findings or unfinished))
+    return int(fail_on != "never" and (bool(state.failed) or findings or bool(state.missing)))
 
 
 def _query(words: list[str], output_format: str, output: str | None) -> None:

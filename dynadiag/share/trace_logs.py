@@ -17,11 +17,11 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.files import new_file, read_small, write_inside
 from dynadiag.share.involved import LEFT_OUT, Involved
 from dynadiag.share.redaction import Redactor
+from dynadiag.trace.digest import RANK_NAME
 from dynadiag.trace.records import Piece, scan, untab
 from dynadiag.trace.sources import MARKER, OpenLog, Sources, shown
 from dynadiag.trace.values import BadRecordError, decode, parse_json
 
-_RANK = re.compile(r"_rank_(\d{1,6})[_.]")
 _BYTECODE = re.compile(r"_BYTECODE$")
 _SOURCES = ("dynadiag_function", "dynadiag_source")
 _MARKER_BYTES = 4 << 20
@@ -121,7 +121,7 @@ def log_name(number: int, log: Path) -> str:
     """The name of a log in a bundle: what it is, its rank and a number, and nothing of its own name, which is any text."""
     if not log.name.startswith("dedicated_log_torch_trace"):
         return f"log_{number}.log"
-    rank = _RANK.search(log.name)
+    rank = RANK_NAME.search(log.name)
     return f"dedicated_log_torch_trace_{f'rank_{rank[1]}_' if rank else ''}{number}.log"
 
 

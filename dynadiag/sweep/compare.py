@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -71,8 +71,8 @@ def _by_task(rows: Sequence[Row], arm: str | None) -> dict[tuple[str, str, str],
     return {(row.subject, row.verb, "" if arm else row.arm): row for row in rows if arm in (None, row.arm)}
 
 
-def _versions(rows: object) -> tuple[str, ...]:
-    return tuple(sorted({row.torch or "unknown" for row in rows}))  # type: ignore[attr-defined]
+def _versions(rows: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(sorted({row.torch or "unknown" for row in rows}))
 
 
 def _changes(old: Row, new: Row) -> list[Change]:

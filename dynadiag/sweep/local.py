@@ -21,7 +21,8 @@ _NVIDIA_SMI_S = 30.0
 def run(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
     """Each task with its row, as they end. A task waits until as many GPUs are free as its arm asks for.
 
-    When the iteration is given up (Ctrl-C, an error), what runs is ended and no further task starts. Raises UsageError for more GPUs than there are.
+    When the iteration is given up (Ctrl-C, an error), what runs is ended and no further task starts. Raises UsageError for more GPUs than
+    there are.
     """
     devices = _Devices(max((task.arm.gpus for task in tasks), default=0))
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()

@@ -12,17 +12,17 @@ from typing import Any
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.scratch import scratch
-from dynadiag.sweep.rows import JOURNAL, Row
+from dynadiag.sweep.rows import JOURNAL, WELL, Row
 
 PARQUET = "rows.parquet"
 VIEWS = {
     "status": "SELECT subject, arm, verb, status, break_sites, recompiles, fallbacks, compiled_share, verdict, reason"
     " FROM rows ORDER BY ALL",
     "totals": "SELECT arm, verb, count(*) AS tasks, count(*) FILTER (status = 'done') AS done, count(*) FILTER (status = 'skipped') AS"
-    " skipped, count(*) FILTER (status NOT IN ('done', 'skipped')) AS failed, count(*) FILTER (break_sites > 0) AS with_breaks,"
+    f" skipped, count(*) FILTER (status NOT IN {WELL}) AS failed, count(*) FILTER (break_sites > 0) AS with_breaks,"
     " sum(break_sites) AS break_sites, sum(recompiles) AS recompiles, round(sum(cpu_s), 1) AS cpu_s FROM rows GROUP BY ALL ORDER BY ALL",
     "failures": "SELECT status, reason, count(*) AS tasks, list(DISTINCT subject)[:5] AS subjects FROM rows WHERE status NOT IN"
-    " ('done', 'skipped') GROUP BY ALL ORDER BY tasks DESC, status, reason",
+    f" {WELL} GROUP BY ALL ORDER BY tasks DESC, status, reason",
     "codes": "SELECT finding.code AS code, min(finding.title) AS title, count(*) AS findings, count(DISTINCT subject) AS subjects"
     " FROM rows, unnest(findings) AS each(finding) GROUP BY ALL ORDER BY subjects DESC, findings DESC, code",
     "places": "SELECT finding.file AS file, finding.line AS line, finding.code AS code, count(DISTINCT subject) AS subjects,"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -175,9 +176,6 @@ def groups_of(rows: Iterable[Row]) -> list[list[Row]]:
     return sorted(found.values(), key=len, reverse=True)
 
 
-def statuses(rows: Iterable[Row]) -> Iterator[tuple[str, int]]:
+def statuses(rows: Iterable[Row]) -> list[tuple[Status, int]]:
     """How many rows ended how, the most first."""
-    counted: dict[str, int] = {}
-    for row in rows:
-        counted[row.status] = counted.get(row.status, 0) + 1
-    yield from sorted(counted.items(), key=lambda item: -item[1])
+    return Counter(row.status for row in rows).most_common()

@@ -52,6 +52,11 @@ class SweepState:
     unwritten: tuple[str, ...] = field(default=())
 
     @property
+    def missing(self) -> int:
+        """How many tasks have no row; `rows` may also have those of reductions, which are no tasks of the matrix."""
+        return len({task.key for task in self.tasks} - {row.key for row in self.rows})
+
+    @property
     def failed(self) -> tuple[Row, ...]:
         """The rows of tasks that did not end well."""
         return tuple(row for row in self.rows if row.status not in WELL)

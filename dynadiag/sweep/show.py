@@ -31,13 +31,14 @@ def document_of(state: SweepState) -> Document:
     """What came of a sweep: how many tasks ended how, the commonest findings, and what failed."""
     rows = state.rows
     failed = state.failed
-    missing = len({task.key for task in state.tasks} - {row.key for row in rows})
     counts = ", ".join(f"{count} {_word(status)}" for status, count in statuses(rows))
     heads = [
         Headline(word="FAILED" if failed else "DONE", what=f"{plural(len(rows), 'task')}", said=counts, tone="bad" if failed else "good")
     ]
-    if missing:
-        heads.append(Headline(word="unfinished", said=f"{plural(missing, 'task')} without a row; the same command goes on", tone="unclear"))
+    if state.missing:
+        heads.append(
+            Headline(word="unfinished", said=f"{plural(state.missing, 'task')} without a row; the same command goes on", tone="unclear")
+        )
     heads += [Headline(word="not written", said=one, tone="bad") for one in state.unwritten[:_MOST_SHOWN]]
     facts = [f"{state.before} of them done before"] if state.before else []
     return Document(
@@ -104,7 +105,7 @@ def _commonest(rows: Sequence[Row], folder: str) -> Section:
             )
             for code, said in ranked[:_MOST_SHOWN]
         ],
-        closing="" if len(ranked) <= _MOST_SHOWN else f"{len(ranked) - _MOST_SHOWN} more: dynadiag sweep query {folder} codes",
+        closing=_rest(ranked, f"dynadiag sweep query {folder} codes"),
     )
 
 
@@ -122,8 +123,13 @@ def _failures(failed: Sequence[Row], folder: str) -> Section:
             )
             for listed in grouped[:_MOST_SHOWN]
         ],
-        closing="" if len(grouped) <= _MOST_SHOWN else f"{len(grouped) - _MOST_SHOWN} more: dynadiag sweep query {folder} failures",
+        closing=_rest(grouped, f"dynadiag sweep query {folder} failures"),
     )
+
+
+def _rest(listed: Sequence[object], how: str) -> str:
+    """How many are not shown, and where they are."""
+    return "" if len(listed) <= _MOST_SHOWN else f"{len(listed) - _MOST_SHOWN} more: {how}"
 
 
 def _few(rows: Sequence[Row]) -> list[str]:
@@ -156,13 +162,12 @@ def page_of(state: SweepState) -> str:
     columns = list(dict.fromkeys([*((task.arm.name, task.verb) for task in state.tasks), *((row.arm, row.verb) for row in state.rows)]))
     found = {(row.subject, row.arm, row.verb): row for row in state.rows}
     subjects = list(dict.fromkeys(task.subject for task in state.tasks))
-    counts = list(statuses(state.rows))
     return html_page(
         "sweep.html",
         title="dynadiag sweep",
         version=dynadiag.__version__,
         sections=[("matrix", "Matrix"), ("legend", "What the cells say")],
-        counts=[(_word(name), count) for name, count in counts],
+        counts=[(_word(name), count) for name, count in statuses(state.rows)],
         columns=[clean(": ".join((arm, verb) if len({one for _, one in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
         rows=[
             {"subject": clean(subject, limit=200), "cells": [_cell(state, found.get((subject, *column))) for column in columns]}
@@ -255,7 +260,7 @@ def document_of_comparison(found: SweepComparison, old: str, new: str) -> Docume
             columns=(Column("subject"), Column("arm"), Column("verb"), Column("code", fold=False), Column("old"), Column("new")),
             items=listed[:_MOST_SHOWN],
             row=_change,
-            closing="" if len(listed) <= _MOST_SHOWN else f"{len(listed) - _MOST_SHOWN} more: --format json",
+            closing=_rest(listed, "--format json"),
         )
         for title, listed in (("Worse", worse), ("Better", better))
         if listed

@@ -164,6 +164,6 @@ def _asked(python: str, what: str, word: str) -> dict[str, Any]:
     said = parsed(done.stdout.splitlines()[-1]) if done.stdout.strip() else None
     if said is None:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
-        asked = f"the models of {word}" if what == "list" else "its versions"
-        raise UsageError(f"{python} cannot list {asked}: {last:.300}" if what == "list" else f"{python} does not tell {asked}: {last:.300}")
+        refused = f"cannot list the models of {word}" if what == "list" else "does not tell its versions"
+        raise UsageError(f"{python} {refused}: {last:.300}")
     return said

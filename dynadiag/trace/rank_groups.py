@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from dynadiag.errors import UnreadableInputError
@@ -177,16 +178,7 @@ def _collectives(here: Digest, there: Digest) -> FirstDifference | None:
         first, second = (None if at is None else one.events[at] for one, at in ((here, a), (there, b)))
         if first is None or second is None or first.mark != second.mark:
             found = _difference(here, there, len(here.events) if a is None else a, len(there.events) if b is None else b, frozenset())
-            return FirstDifference(
-                kind="collective",
-                here=found.here,
-                there=found.there,
-                file=found.file,
-                line=found.line,
-                call=found.call,
-                before=number,
-                at=found.at,
-            )
+            return replace(found, kind="collective", before=number)
     return None
 
 
