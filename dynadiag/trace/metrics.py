@@ -22,6 +22,7 @@ _LONG = (
 _LIMITS = (b'\\"recompile_limit\\": ', b'\\"cache_size_limit\\": ')
 _NUMBER = re.compile(rb"(\d{1,9})[,}]")
 _FIELDS = tuple(field.name for field in fields(CompileMetrics))
+_UNKNOWN = (None, ())
 
 
 def trimmed(line: bytes) -> bytes:
@@ -110,5 +111,5 @@ def merged(first: CompileMetrics | None, second: CompileMetrics) -> CompileMetri
     """Both records of one frame as one: what the first does not know comes from the second (a backward compiled later)."""
     if first is None:
         return second
-    missing = {name: getattr(second, name) for name in _FIELDS if getattr(first, name) in (None, ())}
-    return replace(first, **missing)
+    missing = {name: value for name in _FIELDS if (value := getattr(second, name)) not in _UNKNOWN and getattr(first, name) in _UNKNOWN}
+    return replace(first, **missing) if missing else first

@@ -10,7 +10,7 @@ from typing import Any
 from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.graph import Graph, GraphKind
 from dynadiag.model.location import PayloadRef
-from dynadiag.model.run import SOFT_ERRORS, CompileMetrics, Problem, RecompileEvent, Symbol
+from dynadiag.model.run import SOFT_ERRORS, Problem, RecompileEvent, Symbol
 from dynadiag.trace import compiled_records
 from dynadiag.trace.break_text import last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of
@@ -19,7 +19,7 @@ from dynadiag.trace.guards import read_guards
 from dynadiag.trace.metrics import limit_in, merged, read_metrics
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack, printed_stack
-from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, decode, parse_json
+from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_int, as_list, as_text, as_texts, decode, parse_json
 
 Handler = Callable[[RunBuilder, ProcessBuilder, Record], None]
 LONGEST_ERROR = 4000
@@ -67,10 +67,10 @@ def metrics(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     values = as_dict(record.value)
     if not values:
         raise BadRecordError("metrics are mistyped")
-    if key_of(process, record.header).frame is None:
+    if as_id(record.header.get("frame_id")) is None:
         return
     frame = run.frame_of(process, record.header)
-    found = _within(run, read_metrics(values, limit_in(record.line)))
+    found = read_metrics(_within(run, values), limit_in(record.line))
     if record.kind == "compilation_metrics":
         frame.metrics, frame.finished = merged(found, frame.metrics) if frame.metrics else found, True
         frame.suppressed = as_bool(values.get("config_suppress_errors"))
@@ -87,18 +87,15 @@ def metrics(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     frame.record = frame.record if frame.record is not None else record.index
 
 
-def _within(run: RunBuilder, found: CompileMetrics) -> CompileMetrics:
-    """The metrics with texts that have room; those of honest programs are never cut."""
-    if found.fail_reason is None and not found.restart_reasons and found.recompile_reason is None and found.cudagraph_skip_reason is None:
-        return found
-    cut: dict[str, Any] = {}
+def _within(run: RunBuilder, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with texts that have room; those of honest programs are never cut."""
+    kept = dict(values)
     for name in ("fail_type", "fail_reason", "recompile_reason", "cudagraph_skip_reason"):
-        text = getattr(found, name)
-        if text is not None and (fits := run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON)) != text:
-            cut[name] = fits
-    if found.restart_reasons:
-        cut["restart_reasons"] = tuple(run.share(reason[:_LONGEST_REASON]) for reason in found.restart_reasons[:_MOST_RESTARTS])
-    return replace(found, **cut) if cut else found
+        if text := as_text(values.get(name)):
+            kept[name] = run.room.fits(text[:_LONGEST_REASON], _LEAST_REASON)
+    if reasons := as_texts(values.get("restart_reasons")):
+        kept["restart_reasons"] = [run.share(reason[:_LONGEST_REASON]) for reason in reasons[:_MOST_RESTARTS]]
+    return kept
 
 
 def _backward_failed(run: RunBuilder, process: ProcessBuilder, frame: FrameBuilder, text: str) -> None:
