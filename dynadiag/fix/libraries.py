@@ -12,11 +12,11 @@ from pathlib import Path
 
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file, is_standard_library, is_torchs_file
-from dynadiag.fix import messages
-from dynadiag.fix.branches import rewritten
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
-from dynadiag.fix.sizes import read_once, read_outside
+from dynadiag.fix.rules import messages
+from dynadiag.fix.rules.branches import rewritten
+from dynadiag.fix.rules.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report

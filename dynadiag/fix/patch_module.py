@@ -14,7 +14,7 @@ from typing import Any
 
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
-from dynadiag.fix.messages import WARN
+from dynadiag.fix.rules.messages import WARN
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"

@@ -16,7 +16,7 @@ from typing import Any
 
 from dynadiag.fix import texts
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.messages import WARN_SLUG
+from dynadiag.fix.rules.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from dynadiag.advice.legality import selections
-from dynadiag.fix.branches import decided
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, Span, applied
 from dynadiag.fix.inside.running import CHOOSE, SELECT
+from dynadiag.fix.rules.branches import decided
 
 Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from dynadiag.fix.branches import Rewritten, rewritten
 from dynadiag.fix.edits import EditError
+from dynadiag.fix.rules.branches import Rewritten, rewritten
 
 
 def of(body: str) -> Rewritten:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dynadiag.fix.edits import EditError, applied
-from dynadiag.fix.messages import while_tracing
-from dynadiag.fix.sizes import read_once, read_outside
+from dynadiag.fix.rules.messages import while_tracing
+from dynadiag.fix.rules.sizes import read_once, read_outside
 
 HEAD = "import warnings\n\nimport torch\n\n\n"
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from dynadiag.advice import legality
 from dynadiag.advice.places import Place
-from dynadiag.fix.buffers import Switched, switched
 from dynadiag.fix.edits import EditError
+from dynadiag.fix.rules.buffers import Switched, switched
 
 _TESTS = frozenset(("any", "all", "equal", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "allclose"))
 _LONGEST = 12
