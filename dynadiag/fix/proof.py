@@ -19,6 +19,7 @@ from dynadiag.fix.change import Candidate
 from dynadiag.fix.rules.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
+from dynadiag.reduce.core.answer_cache import digest
 
 LEAST_CALLS = 3
 VARIATIONS = (1, 2)
@@ -75,6 +76,8 @@ class Prover:
     gradients: bool = False
     noisy: frozenset[int] = frozenset()
     _with_noise: dict[Path, list[Outcome]] = field(default_factory=dict)
+    _with_sides: dict[frozenset[tuple[str, bool]], Outcome] = field(default_factory=dict)
+    _recorded: dict[str, Outcome] = field(default_factory=dict)
 
     def refer(self, candidates: Sequence[Candidate]) -> None:
         """Run the original: eagerly twice, on other data, and compiled. Raises NotProvableError where that tells nothing."""
@@ -119,7 +122,7 @@ class Prover:
             failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
             return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
         now = Standing.of(outcome.report)
-        why = why_not_better(self.first, before, now, [cure for one in new for cure in one.cures])
+        why = next((why for one in new if (why := why_not_better(self.first, before, now, one.cures)) is not None), None)
         if why is not None:
             return Verdict(proven=False, why=why, by_findings=True)
         compared = ["the script's own data, compiled"]
@@ -136,8 +139,12 @@ class Prover:
         return Standing.of(self.compiled.report)
 
     def recorded(self, changes: Sequence[Candidate]) -> Outcome:
-        """The program with these changes, compiled on its own data and recorded."""
-        return self._run(changes, texts.changed(self.originals, changes), recorded=True, eager=False, backend=self.backend)
+        """The program with these changes, compiled on its own data and recorded; run once."""
+        new = texts.changed(self.originals, changes)
+        known = digest("recorded", sorted(new.items()))
+        if known not in self._recorded:
+            self._recorded[known] = self._run(changes, new, recorded=True, eager=False, backend=self.backend)
+        return self._recorded[known]
 
     def _run(self, changes: Sequence[Candidate], new: Mapping[str, str], **options: Any) -> Outcome:
         return replace(self.runner.run(texts=new, **options), free=free(changes))
@@ -157,28 +164,41 @@ class Prover:
         return None
 
     def _on_both_sides(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
-        """Each side of a rewritten branch that no run took is forced, in the original and in the changed program."""
-        whys = (self._on_missing_sides(changes, one, compared) for one in new if one.branch)
-        return next((why for why in whys if why is not None), None)
+        """Each side of a rewritten branch that no run took is forced, in the original and in the changed program.
 
-    def _on_missing_sides(self, changes: Sequence[Candidate], new: Candidate, compared: list[str]) -> str | None:
-        marked = texts.changed(self.originals, changes, marked=True)
-        missing = sorted({True, False} - self.sides.get(new.id, set()))
-        if missing and marked == texts.changed(self.originals, changes):
-            return f"the branch is never taken when its condition is {missing[0]}, and the new lines have no condition to force"
-        for side in missing:
-            force = {new.id: side}
-            reference = self.runner.run(texts=texts.with_conditions(self.originals, [new]), force=force)
-            if not reference.ended or reference.values is None or new.id not in reference.sides:
-                return f"the branch never ran, or not when its condition is forced to be {side}"
-            if reference.exit_status != self.plain.exit_status:
-                return f"the original fails when the condition is forced to be {side} ({reference.raised}), which no data here does"
-            outcome = self._run(changes, marked, force=force)
-            why = self.why_other(reference, outcome)
-            if why is not None:
-                return f"with the condition forced to be {side} {why}"
-            compared.append(f"condition forced to be {side}, eager")
+        All at once, if the original then runs each of these branches, else one branch after another.
+        """
+        for side in (False, True):
+            missing = [one for one in new if one.branch and side not in self.sides.get(one.id, set())]
+            for one in missing:
+                if texts.changed(self.originals, [one], marked=True) == texts.changed(self.originals, [one]):
+                    return f"the branch is never taken when its condition is {side}, and the new lines have no condition to force"
+            groups = [missing] if missing and self._forced(missing, side)[1] is None else [[one] for one in missing]
+            for group in groups:
+                reference, why = self._forced(group, side)
+                if why is not None:
+                    return why
+                marked = texts.changed(self.originals, changes, marked=True)
+                why = self.why_other(reference, self._run(changes, marked, force=reference.changes["force"]))
+                if why is not None:
+                    return f"with the condition forced to be {side} {why}"
+            if missing:
+                compared.append(f"condition forced to be {side}, eager")
         return None
+
+    def _forced(self, ones: Sequence[Candidate], side: bool) -> tuple[Outcome, str | None]:
+        """The original with the conditions of these branches forced, run once, and why that shows nothing."""
+        force = {one.id: side for one in ones}
+        key = frozenset(force.items())
+        if key not in self._with_sides:
+            self._with_sides[key] = self.runner.run(texts=texts.with_conditions(self.originals, ones), force=force)
+        reference = self._with_sides[key]
+        if not reference.ended or reference.values is None or not set(force) <= set(reference.sides):
+            return reference, f"the branch never ran, or not when its condition is forced to be {side}"
+        if reference.exit_status != self.plain.exit_status:
+            why = f"the original fails when the condition is forced to be {side} ({reference.raised}), which no data here does"
+            return reference, why
+        return reference, None
 
     def _note_sides(self, outcome: Outcome) -> None:
         for name, found in outcome.sides.items():

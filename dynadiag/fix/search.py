@@ -1,4 +1,4 @@
-"""Which changes are kept: each is proven alone and on top of those before it, in the order of the findings; what is not needed goes."""
+"""Which changes are kept: each is tried alone, what passes is proven together, and only if that fails one after another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tried:
 
 @dataclass(kw_only=True)
 class Search:
-    """`until` is the time (of `time.monotonic`) after which nothing more is tried.
+    """`until` is the time (of `time.monotonic`) after which nothing more is tried; what was kept by then is still proven together.
 
     Verdicts are remembered (`reduce.core.answer_cache`): a search that is begun again asks the same questions in the same order.
     """
@@ -39,44 +39,94 @@ class Search:
     say: Say
     kept: list[Candidate] = field(default_factory=list)
     tried: dict[str, Tried] = field(default_factory=dict)
+    _alone: dict[str, Standing] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[Candidate]) -> None:
         """Try all; those whose findings another change hid or stood in the way of are tried once more when something was kept since."""
-        first = now = self.prover.first
+        first = self.prover.first
         for number, one in enumerate(candidates, start=1):
-            self.say(f"proving change {number} of {len(candidates)}: {one.slug}")
-            now = self._try(one, now, first)
+            self.say(f"trying change {number} of {len(candidates)}: {one.slug}")
+            self._try_alone(one, first)
+        self._drop_idle(first)
+        now = self._prove_kept(first)
         left = [one for one in candidates if (found := self.tried[one.id].verdict) is not None and found.by_findings]
-        for number, one in enumerate(left if self.kept else (), start=1):
+        before = list(self.kept)
+        for number, one in enumerate(left if before else (), start=1):
             self.say(f"proving change {number} of {len(left)} beside the others: {one.slug}")
             now = self._try(one, now, None)
-        self._drop_idle(first)
+        if self.kept != before:
+            self._drop_idle(first)
+            self._prove_together(first)
+
+    def _try_alone(self, one: Candidate, first: Standing) -> None:
+        """Keep what is right alone on the script's own data, where no change before it cures the same."""
+        gone = {name for each in self.kept for name in set(first.findings) - set(self._alone[each.id].findings)}
+        if self._is_out(one, set(first.findings) - gone):
+            return
+        try:
+            texts.changed(self.prover.originals, [*self.kept, one])
+            verdict = self._ask([one], [one], first, own_data=True)
+        except EditError as error:
+            self._leave(one, error.message)
+            return
+        self.tried[one.id] = Tried(candidate=one, kept=verdict.proven, why=verdict.why, verdict=verdict)
+        if verdict.proven and verdict.standing is not None:
+            self.kept.append(one)
+            self._alone[one.id] = verdict.standing
+
+    def _is_out(self, one: Candidate, showing: set[str]) -> bool:
+        """Whether there is no time for a change, or nothing left for it to cure; that is noted."""
+        if time.monotonic() > self.until:
+            self._leave(one, "not tried: the time limit was reached")
+        elif not showing & set(one.cures):
+            known = bool(self.prover.first.shows(one.cures))
+            why = "another change has cured it already" if known else f"the finding does not show with backend {self.prover.backend}"
+            self._leave(one, why)
+        else:
+            return False
+        return True
+
+    def _prove_kept(self, first: Standing) -> Standing:
+        """How the program stands with what is proven of the kept: all at once, else one after another."""
+        if not self.kept:
+            return first
+        self.say(f"proving {len(self.kept)} changes together" if len(self.kept) > 1 else f"proving the change: {self.kept[0].slug}")
+        verdict = self._ask(self.kept, self.kept, first)
+        if verdict.proven and verdict.standing is not None:
+            self._note(verdict)
+            return verdict.standing
+        now, changes = first, list(self.kept)
+        self.kept.clear()
+        for number, one in enumerate(changes, start=1):
+            self.say(f"proving change {number} of {len(changes)}: {one.slug}")
+            now = self._try(one, now, first)
         self._prove_together(first)
+        return now
+
+    def _note(self, verdict: Verdict) -> None:
+        for one in self.kept:
+            self.tried[one.id] = Tried(candidate=one, kept=True, why=None, verdict=verdict)
 
     def _try(self, one: Candidate, now: Standing, first: Standing | None) -> Standing:
         """How the program stands afterwards. `first`: how it stood at first, where the change is to be proven alone as well."""
-        if time.monotonic() > self.until:
-            return self._left(one, "not tried: the time limit was reached", now)
-        if not now.shows(one.cures):
-            known = bool(self.prover.first.shows(one.cures))
-            why = "another change has cured it already" if known else f"the finding does not show with backend {self.prover.backend}"
-            return self._left(one, why, now)
+        if self._is_out(one, set(now.findings)):
+            return now
         try:
             verdict = self._ask([*self.kept, one] if first is None else [one], [one], first or now)
             if verdict.proven and first is not None and self.kept:
                 beside = self._ask([*self.kept, one], [one], now, own_data=True)
                 verdict = replace(verdict, standing=beside.standing) if beside.proven else beside
         except EditError as error:
-            return self._left(one, error.message, now)
+            self._leave(one, error.message)
+            return now
         self.tried[one.id] = Tried(candidate=one, kept=verdict.proven, why=verdict.why, verdict=verdict)
         if not verdict.proven or verdict.standing is None:
             return now
         self.kept.append(one)
         return verdict.standing
 
-    def _left(self, one: Candidate, why: str, now: Standing) -> Standing:
+    def _leave(self, one: Candidate, why: str) -> None:
         self.tried[one.id] = Tried(candidate=one, kept=False, why=why)
-        return now
 
     def _ask(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
         """The proof, or what an earlier run of this search found."""
@@ -89,16 +139,18 @@ class Search:
         return verdict_of(remembered(digest("prove", question), ask))
 
     def _drop_idle(self, first: Standing) -> None:
-        """Leave out each kept change but the last in turn: where its findings stay away without it, it is not needed."""
+        """Leave out in turn each kept change but the last whose findings another one may cure too: it goes where they stay away."""
         for one in list(self.kept[:-1]):
+            others = [each for each in self.kept if each is not one]
             if time.monotonic() > self.until:
                 return
-            others = [each for each in self.kept if each is not one]
+            if all(each.id in self._alone and self._alone[each.id].shows(one.cures) for each in others):
+                continue
             self.say(f"is {one.slug} still needed?")
             without = self._ask(others, others, first, own_data=True)
             if without.standing is not None and not without.standing.shows(one.cures):
                 self.kept.remove(one)
-                self._left(one, "not needed: the other changes cure it too", first)
+                self._leave(one, "not needed: the other changes cure it too")
 
     def _prove_together(self, first: Standing) -> None:
         """All that is kept, once with everything that a proof has; where that fails the last one goes."""
@@ -107,4 +159,4 @@ class Search:
             verdict = self._ask(self.kept, self.kept, first)
             if verdict.proven:
                 return
-            self._left(self.kept.pop(), f"together with the other changes: {verdict.why}", first)
+            self._leave(self.kept.pop(), f"together with the other changes: {verdict.why}")

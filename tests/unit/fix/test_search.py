@@ -29,22 +29,24 @@ def standing(*findings: str) -> Standing:
 
 
 class Answers:
-    """A prover to which a set of changes is proven unless `wrong` holds it; each cures its own finding."""
+    """A prover to which a set of changes is proven unless `wrong` holds the question; each cures its own finding."""
 
     backend = "eager"
 
-    def __init__(self, *wrong: str, cures: dict[str, str] | None = None, killed_at: int = 99) -> None:
+    def __init__(self, *wrong: str, cures: dict[str, str] | None = None, hidden: set[str] | None = None, killed_at: int = 99) -> None:
         self.originals = {FILE: TEXT}
         self.first = standing("a", "b", "c")
         self.asked: list[str] = []
-        self._wrong, self._cures, self._killed_at = wrong, cures or {}, killed_at
+        self._wrong, self._cures, self._hidden, self._killed_at = wrong, cures or {}, hidden or set(), killed_at
 
     def prove(self, changes, new, before, *, own_data=False):
         name = "".join(one.slug for one in changes)
         self.asked.append(name if not own_data else f"({name})")
         if len(self.asked) == self._killed_at:
             raise KeyboardInterrupt
-        if name in self._wrong:
+        if name in self._hidden:
+            return Verdict(proven=False, why="the finding is still there", by_findings=True)
+        if self.asked[-1] in self._wrong:
             return Verdict(proven=False, why="values differ")
         gone = "".join(self._cures.get(one.slug, one.slug) for one in changes)
         return Verdict(proven=True, standing=standing(*(one for one in "abc" if one not in gone)))
@@ -56,18 +58,42 @@ def search(prover: Answers) -> Search:
     return found
 
 
-def test_each_is_proven_alone_then_beside_the_others_and_all_together_in_the_end():
-    prover = Answers("b")
+def test_each_is_tried_alone_on_its_own_data_and_all_are_proven_together():
+    prover = Answers("(b)")
     found = search(prover)
     assert [one.slug for one in found.kept] == ["a", "c"]
     assert found.tried["x2"].why == "values differ"
-    assert prover.asked == ["a", "b", "c", "(ac)", "(c)", "ac"]
+    assert prover.asked == ["(a)", "(b)", "(c)", "ac"]
+
+
+def test_what_is_wrong_on_other_data_is_found_by_proving_one_after_another():
+    prover = Answers("abc", "b")
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "c"]
+    assert found.tried["x2"].why == "values differ"
+    assert prover.asked == ["(a)", "(b)", "(c)", "abc", "a", "b", "c", "(ac)", "ac"]
+
+
+def test_what_an_earlier_change_cures_is_not_tried():
+    prover = Answers(cures={"a": "ab"})
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "c"]
+    assert found.tried["x2"].why == "another change has cured it already"
+    assert prover.asked == ["(a)", "(c)", "ac"]
+
+
+def test_a_finding_that_another_one_hid_is_cured_beside_it():
+    """`b` fails alone because `a` is in its way."""
+    prover = Answers(hidden={"b"})
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "c", "b"]
+    assert prover.asked == ["(a)", "(b)", "(c)", "ac", "acb", "(cb)", "(ab)", "acb"]
 
 
 def test_what_is_wrong_beside_the_others_is_left():
     prover = Answers("abc")
     found = search(prover)
-    assert [one.slug for one in found.kept] == ["a", "b"] and found.tried["x3"].why == "values differ"
+    assert [one.slug for one in found.kept] == ["a", "b"] and found.tried["x3"].why == "together with the other changes: values differ"
 
 
 def test_what_the_others_cure_as_well_is_taken_out():
