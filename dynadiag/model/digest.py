@@ -20,6 +20,7 @@ TroubleKind = Literal[
     "versions",
     "unrelated",
     "unread",
+    "digest",
     "own_value",
 ]
 _RUNS_SHOWN = 8

@@ -11,8 +11,12 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
+
+from dynadiag.digests.lines import DigestLines, digest_name
+from dynadiag.files import extended
 
 PREFIX = "dedicated_log_torch_trace_"
 WARNED_VARIABLE = "DYNADIAG_WARNED"
@@ -22,6 +26,8 @@ _SURROGATES = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f]
 
 class TraceWriter:
     """Appends records to the log of this process; every record is one `write`, so a killed process loses none.
+
+    Beside the log grows its digest (`dynadiag.digests.lines`), by which ranks are compared: the lines of a record follow the record.
 
     `opened` is called with the writer after a file was opened for a process (the first one, or a forked child) and before its first record.
     A write that fails gives one warning on stderr and ends the recording of this process; it never raises.
@@ -40,6 +46,7 @@ class TraceWriter:
         self._dead = False
         self._torn = False
         self._size = 0
+        self._digest: DigestLines | None = None
         self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forget_lock)
 
@@ -99,6 +106,7 @@ class TraceWriter:
         warn(f"{text}; the script continues")
 
     def _write(self, data: bytes) -> None:
+        record, begin = data, self._size
         if self._torn:
             data = b"\n" + data
         self._torn = True
@@ -107,6 +115,24 @@ class TraceWriter:
             self._size += written
             data = data[written:]
         self._torn = False
+        self._tell_digest(record, begin)
+
+    def _tell_digest(self, record: bytes, begin: int) -> None:
+        """Whatever goes wrong, also an interrupt, ends the digest here: it stays true, and readers take the rest from the log."""
+        digest, self._digest = self._digest, None
+        if digest is None or self.path is None:
+            return
+        try:
+            lines = digest.take(record, begin)
+            if lines:
+                _append(digest_name(self.path), lines)
+        except OSError:  # a full disk, which the log will meet too
+            return
+        except Exception:  # noqa: BLE001 - border: our code on a record of the user's program
+            self.artifact("dynadiag_problem", {"kind": "recorder", "text": f"digest: {traceback.format_exc()}"}, {})
+            return
+        if lines is not None:
+            self._digest = digest
 
     def _open_if_needed(self) -> None:
         if self._owns_descriptor():
@@ -121,6 +147,7 @@ class TraceWriter:
         status = os.fstat(self._descriptor)
         self._identity = (status.st_dev, status.st_ino)
         if first:
+            self._digest = DigestLines(os.path.basename(self.path))  # noqa: PTH119
             self._opened(self)
 
     def _owns_descriptor(self) -> bool:
@@ -141,7 +168,7 @@ class TraceWriter:
         if self._pid is not None and self._owns_descriptor():
             os.close(self._descriptor)
         self._pid, self._descriptor, self._identity, self.path, self._size, self._torn = pid, -1, None, None, 0, False
-        self._dead = False
+        self._dead, self._digest = False, None
         self.said = set()
 
     def _give_up(self, error: OSError) -> None:
@@ -152,6 +179,16 @@ class TraceWriter:
     def _forget_lock(self) -> None:
         """Another thread of the parent may have held the lock at the fork."""
         self._lock = threading.RLock()
+
+
+def _append(path: str, lines: bytes) -> None:
+    """Opened anew each time: a script that closes descriptors, or forks, has none of ours to meet."""
+    descriptor = extended(path)
+    try:
+        while lines:
+            lines = lines[os.write(descriptor, lines) :]
+    finally:
+        os.close(descriptor)
 
 
 def _leave_word(directory: str, log: str | None, error: OSError) -> None:

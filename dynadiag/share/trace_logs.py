@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from dynadiag.digests.lines import RANK_NAME
+from dynadiag.digests.texts import untab
 from dynadiag.errors import UnreadableInputError
 from dynadiag.files import new_file, read_small, write_inside
 from dynadiag.share.involved import LEFT_OUT, Involved
 from dynadiag.share.redaction import Redactor
-from dynadiag.trace.digest import RANK_NAME
-from dynadiag.trace.records import Piece, scan, untab
+from dynadiag.trace.records import Piece, scan
 from dynadiag.trace.sources import MARKER, OpenLog, Sources, shown
 from dynadiag.trace.values import BadRecordError, decode, parse_json
 

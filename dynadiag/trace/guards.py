@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from dynadiag.digests.texts import value_guards
 from dynadiag.model.run import Guard, GuardSet
 from dynadiag.trace.values import NAME
 
@@ -28,10 +29,6 @@ _LONGEST_CODE = 1000
 _LONGEST_SOURCES = 3
 _MOST_WATCHED = 16
 _MOST_KINDS = 200
-_MOST_VALUES = 64
-_LONGEST_VALUE = 200
-# Guards whose code holds the value itself (`torch/_dynamo/guards.py`, 2.11 and 2.15).
-_ON_VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "LENGTH_CHECK", "DICT_LENGTH", "TRUE_MATCH", "FALSE_MATCH", "BOOL_MATCH"})
 _LONGER_IN_GUARDS = len("L['']")
 
 
@@ -56,12 +53,6 @@ def read_guards(text: str, reasons: tuple[str, ...] = (), *, values: bool = Fals
         if values:
             guards = replace(guards, values=value_guards(leaves))
     return guards, float(latency.group(1)) if latency else None
-
-
-def value_guards(leaves: Iterable[_Leaf]) -> tuple[str, ...]:
-    """The codes of the first guards on constants and lengths among the leaves of a guard tree."""
-    codes = (body.partition("  # ")[0].strip()[:_LONGEST_VALUE] for kind, body in leaves if kind in _ON_VALUES)
-    return tuple(islice(codes, _MOST_VALUES))
 
 
 def _few(kinds: Counter[str]) -> Mapping[str, int]:

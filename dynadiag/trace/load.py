@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from dynadiag.digests.lines import RANK_NAME
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import CompileKey, Process, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
-from dynadiag.trace.digest import RANK_NAME
 from dynadiag.trace.finish import finish
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.rank_logs import Progress, RankLogs, compare_ranks

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from dynadiag.digests.texts import untab
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.mutations import AotMetadata, ProbedGraph, ProbedMutation, ProbedWrite, SideEffect
 from dynadiag.trace.aot_metadata import read_aot_metadata
-from dynadiag.trace.records import untab
 from dynadiag.trace.sources import OpenLog, shown
 from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.text_prefix import strip_prefixes

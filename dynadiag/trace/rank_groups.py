@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from dynadiag.digests.texts import graph_lines, guard_lines, mark_of
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.digest import Digest, DigestEvent, FirstDifference, RankComparison, RankGroup
 from dynadiag.model.location import PayloadRef
-from dynadiag.trace.digest import graph_lines, guard_lines, mark_of
 from dynadiag.trace.payloads import read_payload
 from dynadiag.trace.rank_troubles import troubles_of
 

@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynadiag.model.digest import Digest, RankComparison, RankTrouble, rank_numbers
-from dynadiag.trace.digest import RANK_NAME, digests_of
+from dynadiag.digests.lines import RANK_NAME
+from dynadiag.model.digest import Digest, DigestEvent, RankComparison, RankTrouble, rank_numbers
+from dynadiag.trace.digest import digests_of
 from dynadiag.trace.rank_groups import compared, main_digests
+from dynadiag.trace.recorded_digest import DistrustError, recorded_digest
 from dynadiag.trace.sources import OpenLog, shown
 
 READ_ALL = 16
@@ -60,7 +62,48 @@ def compare_ranks(logs: Sequence[Path], *, workers: int = 1, progress: Progress 
     ranked = [log for log in logs if _is_ranked(log)]
     if len(ranked) < 2:
         return RankLogs(tuple(logs))
-    results = _digested(ranked, workers, progress)
+    recorded, doubts = _recorded(ranked)
+    results = recorded | _digested([log for log in ranked if log not in recorded], workers, progress)
+    found = _compared(logs, ranked, results, doubts)
+    full = [log for log in found.logs if log in recorded]
+    derived = _digested(full, workers, progress)
+    if wrong := [log for log in full if not _agree(recorded[log], derived[log])]:
+        doubts |= dict.fromkeys(wrong, "tells something else than the log, so that no digest is used here")
+        results |= derived | _digested([log for log in recorded if log not in derived], workers, progress)
+        return _compared(logs, ranked, results, doubts)
+    if unread := len(recorded) - len(full):
+        note = f"{unread:,} ranks are compared by the digests that their recorders wrote beside the logs, which are not read"
+        return replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _recorded(logs: Sequence[Path]) -> tuple[dict[Path, _Digested], dict[Path, str]]:
+    """The digests that recorders wrote, and of those that are not used why."""
+    found: dict[Path, _Digested] = {}
+    doubts: dict[Path, str] = {}
+    known: dict[bytes, DigestEvent] = {}
+    for log in logs:
+        try:
+            digest = recorded_digest(log, _room(len(logs)), known)
+        except DistrustError as error:
+            doubts[log] = str(error)
+        except OSError:  # told where the log is read
+            continue
+        else:
+            if digest is not None:
+                found[log] = _Digested((digest,))
+    return found, doubts
+
+
+def _agree(recorded: _Digested, derived: _Digested) -> bool:
+    """Whether the log of a digest holds what that tells; a program that still runs may have written more since."""
+    (told,), made = recorded.digests, derived.digests[:1]
+    if not made or made[0].records <= told.records:
+        return recorded.digests == derived.digests
+    return made[0].events[: len(told.events)] == told.events
+
+
+def _compared(logs: Sequence[Path], ranked: Sequence[Path], results: Mapping[Path, _Digested], doubts: Mapping[Path, str]) -> RankLogs:
     notes = tuple(
         f"{shown(Path(log.name))} could not be digested: {results[log].problem}" for log in ranked if results[log].problem is not None
     )
@@ -74,6 +117,8 @@ def compare_ranks(logs: Sequence[Path], *, workers: int = 1, progress: Progress 
     unread = tuple(log for log in ranked if not results[log].digests)
     if unread:
         comparison = replace(comparison, troubles=(*comparison.troubles, *_unread(unread, results)))
+    if doubts:
+        comparison = replace(comparison, troubles=(*comparison.troubles, *_distrusted(doubts)))
     if comparison.ranks <= READ_ALL:
         return RankLogs(tuple(logs), replace(comparison, read=comparison.ranks), notes=notes)
     return _chosen(logs, digests, comparison, notes)
@@ -84,6 +129,18 @@ def _unread(logs: Iterable[Path], results: Mapping[Path, _Digested]) -> Iterable
         name = RANK_NAME.search(log.name)
         why = results[log].problem or "it contains no record of torch.compile"
         yield RankTrouble(kind="unread", ranks=(int(name[1]),) if name else (), text=f"{shown(Path(log.name))} is not compared: {why}.")
+
+
+def _distrusted(doubts: Mapping[Path, str]) -> Iterable[RankTrouble]:
+    by_reason: dict[str, list[Path]] = {}
+    for log, reason in doubts.items():
+        by_reason.setdefault(reason, []).append(log)
+    for reason, logs in by_reason.items():
+        names = (RANK_NAME.search(log.name) for log in logs)
+        first = f"The digest beside {shown(Path(logs[0].name))}"
+        more = f" (and those of {len(logs) - 1:,} more logs)" if len(logs) > 1 else ""
+        ranks = tuple(sorted(int(name[1]) for name in names if name))
+        yield RankTrouble(kind="digest", ranks=ranks, text=f"{first}{more} {reason}: the log itself is read.")
 
 
 def _chosen(logs: Sequence[Path], digests: Sequence[Digest], comparison: RankComparison, notes: tuple[str, ...]) -> RankLogs:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from dynadiag.digests.texts import untab
 from dynadiag.trace.metrics import trimmed
 from dynadiag.trace.values import BadRecordError, as_dict, decode, parse_json
 
@@ -147,15 +148,6 @@ class Record:
     def object(self) -> dict[str, Any]:
         """The payload as a JSON object."""
         return dict(as_dict(self.json()))
-
-
-def untab(payload: bytes) -> bytes:
-    """A payload as torch was given it: the tab in front of every line taken away."""
-    if not payload.startswith(b"\t"):
-        return payload
-    if payload.count(b"\t") == payload.count(b"\n") + 1:  # no other tabs, as nearly always: two thirds of the time of a replacement
-        return payload.translate(None, b"\t")
-    return payload[1:].replace(b"\n\t", b"\n")
 
 
 class _Scanner:

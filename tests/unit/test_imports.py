@@ -17,11 +17,12 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch"}
+LOWEST = {"digests", "errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "digests": set(),
     "import_watcher": set(),
     "json_lines": set(),
     "masking": set(),
@@ -31,9 +32,9 @@ MAY_IMPORT = {
     "model": {"errors"},
     "torch_compat": {"errors", "files", "model"},
     "compare": {"errors", "model", "torch_compat"},
-    "record": {"errors", "masking", "files", "import_watcher", "process_identity", "scratch", "model", "torch_compat", "compare"},
+    "record": LOWEST - {"json_lines"} | {"model", "torch_compat", "compare"},
     "capture": {"errors", "files", "import_watcher", "torch_compat"},
-    "trace": {"errors", "masking", "files", "process_identity", "model"},
+    "trace": {"digests", "errors", "masking", "files", "process_identity", "model"},
     "facts": {"errors", "model", "trace"},
     "advice": {"errors", "model", "trace", "facts"},
     "passes": {"errors", "model", "trace", "facts", "advice"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "diff": {"errors", "model", "trace", "facts", "render"},
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "rules"},
-    "share": {"errors", "files", "masking", "scratch", "model", "trace", "facts", "report", "render"},
+    "share": {"digests", "errors", "files", "masking", "scratch", "model", "trace", "facts", "report", "render"},
     "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "capture"},

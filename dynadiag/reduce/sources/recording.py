@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag import trace
+from dynadiag.digests.texts import untab
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.model import Graph, Run
 from dynadiag.reduce.sources.torch_repro import read_torch_repro, write_capture
 from dynadiag.torch_compat.dynamo.recorded_options import usable_options
-from dynadiag.trace.records import scan, untab
+from dynadiag.trace.records import scan
 from dynadiag.trace.sources import OpenLog, find_sources
 
 MOST_GRAPHS = 200

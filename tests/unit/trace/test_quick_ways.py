@@ -5,10 +5,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.digests.texts import untab
 from dynadiag.trace import load
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
-from dynadiag.trace.records import untab
 
 TENSOR = {
     "id": 1, "ndim": 2, "dtype": "torch.float32", "device": "device(type='cuda', index=1)", "size": [2, 3], "dynamo_hint_overrides": {},

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -140,6 +141,27 @@ def test_a_log_that_is_gone_is_told_and_the_others_are_compared(tmp_path):
     found = rank_logs.compare_ranks([*tmp_path.iterdir(), gone])
     assert found.comparison.ranks == 3 and "rank_3" in found.notes[0]
     assert [one.ranks for one in found.comparison.troubles if one.kind == "unread"] == [(3,)]
+
+
+def killed_on_rank_2(log, room_bytes):
+    """Instead of `rank_logs._digest`, in the worker: what the system does to a process that takes too much memory."""
+    if "rank_2_" in log:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return DIGEST(log, room_bytes)
+
+
+DIGEST = rank_logs._digest
+
+
+def test_a_reader_that_is_killed_costs_its_log_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_logs, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(rank_logs, "_digest", killed_on_rank_2)
+    write(tmp_path, range(5), r4={"text": BREAK.replace("train.py:5", "train.py:8")})
+    found = trace.load(tmp_path, workers=2)
+    assert [group.ranks for group in found.ranks.groups] == [(0, 1, 3), (4,)]
+    (told,) = [one for one in found.ranks.troubles if one.kind == "unread"]
+    assert told.ranks == (2,) and "the process that read it died (out of memory?)" in told.text
+    assert len([note for note in found.notes if "rank_2_" in note]) == 1
 
 
 def test_digests_are_the_same_in_every_python_process(tmp_path):
