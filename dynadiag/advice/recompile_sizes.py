@@ -47,7 +47,7 @@ def _marked(cause: Cause) -> Iterable[Advice]:
     one size alone ends nothing where another one is tied to it, such as that of a mask. No tensor is marked that another compiled function
     was given before: in the next round that one would get the same tensor marked, and be compiled once more.
     """
-    if cause.dynamic is not True or cause.hides_more or dimension(cause.source) not in cause.varying:
+    if cause.dynamic is not True or cause.stays >= cause.recompiles or dimension(cause.source) not in cause.varying:
         return
     given = [cause.passed(tensor) for tensor, _ in cause.varying]
     found = [one for one in given if one is not None]

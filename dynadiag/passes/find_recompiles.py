@@ -29,13 +29,14 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, has_one_group, is_library, takes_float32
+from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
 from dynadiag.passes.recompile_unadvised import ENOUGH, settled, telling, without_advice
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
+from dynadiag.passes.size_conditions import sides_met
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows, with_news
 
@@ -84,13 +85,15 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     table = tuple(_on_stack(row, code.named, context.lines) for row in named)
     call = next(iter(_lines(code, run)), None)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
+    varying = varying_sizes(code.frames, table, context.shapes)
     facts = Facts(
         call=call,
         entered=() if several else calling_lines(code.frames, run),
         library=is_library(code.named, run),
         inputs=inputs_of(code.frames, context.roots),
         parts=frozenset(name for frame in code.frames for name in context.parts.get(frame.id, ())),
-        varying=varying_sizes(code.frames, table, context.shapes),
+        varying=varying,
+        stays=sides_met(code.frames, varying, context.shapes, run) - 1 + changes_objects(code, run),
         called=context.calls.of(code.key[0], code.named),
         split=context.splits.of(step.frame for step in code.steps),
         one_group=has_one_group(code, run),
@@ -102,7 +105,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     reasons = tuple(reason(cause) for cause in causes)
     splits = [said for cause in causes if (said := split_reason(cause)) is not None or not cause.dynamic]
     split = None if None in splits else next(iter(splits), None)
-    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call)
+    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, facts.stays)
 
 
 def user_line(frame: Frame, run: Run) -> Location | None:

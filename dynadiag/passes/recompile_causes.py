@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.user_frames import (
     callers,
@@ -20,11 +21,13 @@ from dynadiag.facts.user_frames import (
     resume_line,
     source_function,
 )
+from dynadiag.model.graph import MutationRecord
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import CodeObject, Row
+from dynadiag.trace import side_effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class Facts:
     inputs: frozenset[str]
     parts: frozenset[str]
     varying: tuple[tuple[str, int], ...]
+    stays: int
     called: Called
     split: Split | None
     one_group: bool
@@ -85,7 +89,8 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         one_group=facts.one_group,
         float32=facts.float32,
         passed_before=facts.passed_before,
-        hides_more=len(code.steps) == 1 and not _writing(run).isdisjoint(frame.id for frame in code.frames[:1]),
+        stays=facts.stays,
+        recompiles=len(code.steps),
         origin=origin,
         function=_function(code.named, origin, parts, run),
         reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
@@ -99,10 +104,32 @@ def has_one_group(code: CodeObject, run: Run) -> bool:
     return set().union(*(groups.get(frame.id, ()) for frame in code.frames)) == {"0"}
 
 
+def changes_objects(code: CodeObject, run: Run) -> bool:
+    """Whether the first call changed Python objects, also where the function goes on after a break: a guard on one may have failed with
+    the first that torch names.
+    """
+    first = code.frames[0]
+    return (first.key.process, first.file, source_function(first.name)) in _writing(run)
+
+
 @of_last_run
-def _writing(run: Run) -> frozenset[str]:
-    """The frames that change Python objects."""
-    return frozenset(one.frame for one in run.mutation_records if one.kind == "side_effects")
+def _writing(run: Run) -> frozenset[tuple[int, str | None, str | None]]:
+    """The functions whose first compilations change Python objects that a guard may look at."""
+    first: dict[tuple[int, int, int | None], str] = {}
+    for frame in run.frames:
+        first.setdefault((frame.key.process, frame.key.epoch, frame.key.frame), frame.id)
+    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in set(first.values())]
+    found = (run.frame(one.frame) for one in records if _is_guarded(one))
+    return frozenset((one.key.process, one.file, source_function(one.name)) for one in found if one is not None)
+
+
+def _is_guarded(record: MutationRecord) -> bool:
+    """Whether a later call may find another object than this one did; the tensors of a module's buffers are not told apart."""
+    try:
+        changed = [one.source or "" for one in side_effects(record.payload)]
+    except UnreadableInputError:
+        return True
+    return any("___stack" not in one and not one.endswith("._buffers") for one in changed)
 
 
 def takes_float32(code: CodeObject, run: Run) -> bool:

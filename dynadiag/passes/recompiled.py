@@ -18,7 +18,8 @@ from dynadiag.passes.transitions import CodeObject, Known, Row
 class Recompiled:
     """One code object with everything that was made of it: table, advice and reasons for its rows, and the line that called it.
 
-    `split` says which break it has versions of its own by.
+    `split` says which break it has versions of its own by. `stays`: how many of its recompiles come whatever size is dynamic from the first
+    call on.
     """
 
     code: CodeObject
@@ -29,6 +30,7 @@ class Recompiled:
     split: str | None
     limit: Limit
     call: Location | None
+    stays: int
 
 
 Group = Sequence[Recompiled]

@@ -111,7 +111,8 @@ def test_the_parameters_of_the_function_tell_which_argument_it_is():
 def test_nothing_is_marked_where_the_mark_ends_nothing_or_costs_another_recompile():
     assert resized(code="y = f(x)", passed_before=frozenset({"other"}))
     assert not resized(code="y = f(x)", passed_before=frozenset({"x"}))
-    assert not resized(code="y = f(x)", hides_more=True)
+    assert not resized(code="y = f(x)", stays=1)
+    assert resized(code="y = f(x)", stays=1, recompiles=2)
 
 
 def test_all_sizes_that_vary_are_marked_or_none():

@@ -2,10 +2,13 @@
 
 import pytest
 
+from dynadiag.model.compiled import ShapeFact
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
+from dynadiag.model.run import Symbol
 from dynadiag.passes.compile_calls import calling_lines, names_passed_before
 from dynadiag.passes.recompile_rows import input_shapes, varying_sizes
+from dynadiag.passes.size_conditions import sides_met
 
 BOTH = (("x", 0), ("x", 1))
 
@@ -60,3 +63,27 @@ def test_the_names_that_another_compiled_function_was_given_first(builders):
     run = builders.replace(run, frames=(first, second))
     assert names_passed_before([first], run) == frozenset()
     assert names_passed_before([second], run) == {"a", "enc", "x", "batch"}
+
+
+def sides(builders, conditions, shapes, varying=BOTH):
+    run = builders.recompiled(*[["0/0: k == 1"]] * (len(shapes) - 1))
+    last = run.frames[-1].id
+    facts = tuple(ShapeFact(kind="guard", frame=last, attempt=0, text=one) for one in conditions)
+    symbols = tuple(Symbol(frame=last, symbol=f"s{index}", source=f"L['x'].size()[{index}]", value="8") for index in (0, 1))
+    run = builders.replace(run, shape_facts=facts, symbols=symbols)
+    return sides_met(run.frames, varying, {frame.id: {"x": shape} for frame, shape in zip(run.frames, shapes, strict=True)}, run)
+
+
+def test_each_side_of_a_condition_on_a_size_has_a_version_whatever_is_marked(builders):
+    """A network that pads odd sizes: two marks ended one of three recompiles, where two were said."""
+    odd = ("Ne(Mod(s0, 2), 0)", "Eq(Mod(s1, 2), 0)")
+    assert sides(builders, odd, [(8, 6), (9, 6), (10, 7), (12, 12)]) == 3
+    assert sides(builders, odd, [(8, 6), (10, 6), (12, 12)]) == 1
+    assert sides(builders, ("8*s0 + 32*((s0//8)) + 192 <= 12*s0 + 192", "s0 > 8"), [(64, 3), (96, 5)]) == 1
+    assert sides(builders, ("Max(s0, s1) < 9 and u0 > 2", "s0 **", "Mod(s0, 0)", "f(s0)"), [(8, 6), (9, 7)]) == 1  # none can be computed
+
+
+def test_sizes_that_were_equal_at_first_are_one_symbol(builders):
+    assert sides(builders, (), [(4, 4), (5, 7)]) == 2
+    assert sides(builders, (), [(4, 4), (5, 5)]) == 1
+    assert sides(builders, (), [(4, 5), (5, 5)]) == 1
