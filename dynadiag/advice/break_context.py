@@ -66,7 +66,8 @@ class BreakContext:
     lose if it were to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at
     another time. `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was
     raised while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
-    those that `torch.compile` was given. `modules`: those that the user's function calls.
+    those that `torch.compile` was given. `modules`: those that the user's function calls. `functions`: those of the user's that the run
+    compiled, by their names, methods among them.
     """
 
     gb_id: str | None
@@ -103,6 +104,7 @@ class BreakContext:
     only_reads: bool = False
     backends: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -184,6 +186,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
         only_reads=epoch_of(event, run) in all_breaks(run).only_reads,
         modules=called_modules(own, run),
+        functions=_functions(run),
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
         callers=(
             *(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
@@ -199,6 +202,16 @@ def _backends(run: Run) -> Mapping[tuple[int, int] | None, frozenset[str]]:
     for call in run.compile_calls:
         found.setdefault((call.process, call.epoch), set()).add(str(call.backend))
     return {key: frozenset(names) for key, names in found.items()}
+
+
+@of_last_run
+def _functions(run: Run) -> Mapping[str, str]:
+    """The user's own functions that were compiled, by the last part of their names; "" for one that several have."""
+    found: dict[str, str] = {}
+    for one in run.functions:
+        name = one.name.rpartition(".")[2]
+        found[name] = one.text if found.get(name, one.text) == one.text else ""
+    return found
 
 
 def _same_line(own: Location | None, torch_frame: Location | None) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
+from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
@@ -15,9 +17,17 @@ from dynadiag.model.report import Advice
 _READS_LENGTHS = re.compile(r"\bctc_loss\(")
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
 _METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split", "chunk"))
-_BY_PYTHON = frozenset(("len", "list", "int", "float", "bool", "range", "zip", "print", "enumerate", "torch.split", "torch.unbind"))
+_BY_PYTHON = frozenset(
+    (
+        "len", "list", "tuple", "set", "sorted", "sum", "max", "min", "any", "all", "map", "int", "float", "bool", "str", "range", "zip",
+        "print", "enumerate", "torch.split", "torch.unbind",
+    )
+)  # fmt: skip
 _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent expression Eq(u0, 3)` (torch 2.15)
 
+_NONE: Mapping[str, str] = MappingProxyType({})
+_MOST_STEPS = 6
+_ANEW = "and in a graph each size would be another version of the whole function"
 _MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
 _RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
 _OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
@@ -40,9 +50,9 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from withhold("the operator reads lengths on the host, and no option lets a graph contain it")
     elif (asked := _of_numpy(place)) is not None:
         yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")
-    elif (why := _why_not_carried(place)) is not None:
+    elif (why := _why_not_carried(place, context.functions)) is not None:
         yield from withhold(f"how long this result is depends on values, and {why}")
-    elif not all(one is not None and _why_not_carried(one) is None for one in context.sizes):
+    elif not all(one is not None and _why_not_carried(one, context.functions) is None for one in context.sizes):
         yield from withhold(
             "an option lets a graph carry the unknown size, but it applies to the whole program, and another line that broke may need the "
             "size in Python"
@@ -52,21 +62,86 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
 
 
-def _why_not_carried(place: Place) -> str | None:
-    """Why the function may need the size in Python from the row on; None where it lists, loops over, counts and prints nothing."""
+def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str | None:
+    """Why the function may need the size in Python from the row on; None where it lists, loops over, counts and prints nothing that was
+    made of the result. `functions` are those of the user's that the run compiled, by their names.
+    """
     if place.inside(ast.For, ast.While) and not isinstance(place.statement(), ast.For | ast.While):
         return "this line is in a loop, in which each round has a size of its own"
-    for node in _reached(place):
-        method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        by_python = isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON)
-        if by_python or isinstance(node, ast.For | ast.While | ast.comprehension | ast.If | ast.IfExp | ast.Assert | ast.JoinedStr):
+    own = {id(one) for one in ast.walk(place.statement() or ast.Pass())}
+    reached = list(_reached(place))
+    return _why_not_sized(place, reached, own, carried_names(place, reached), functions)
+
+
+def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names: Set[str], functions: Mapping[str, str]) -> str | None:
+    """The first of the nodes that may need a size in Python: one of the row itself (`own`), or one that reads one of the `names`."""
+    for node in nodes:
+        asked = _asked(node)
+        if asked and (id(node) in own or _mentions(asked, names)):
             return f"{quoted(place.whole(node))} may need that length in Python"
-        if isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(_CHECKS) and any(one.arg == "weight" for one in node.keywords):
+        if not isinstance(node, ast.Call):
+            if _is_stored_by_key(place, node):
+                return f"{quoted(place.whole(place.parent(node) or node))} may make a container larger, {_ANEW}"
+            continue
+        if (dotted(node.func) or "").endswith(_CHECKS) and any(one.arg == "weight" for one in node.keywords):
             return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
-        if method in ("append", "appendleft") or _is_stored_by_key(place, node):
-            larger = f"{quoted(place.whole(place.parent(node) or node))} may make a container larger"
-            return f"{larger}, and in a graph each size would be another version of the whole function"
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "appendleft", "extend"):
+            return f"{quoted(place.whole(node))} may make a container larger, {_ANEW}"
+        called = (dotted(node.func) or "").rpartition(".")[2]
+        if called in functions and (id(node) in own or _mentions((node,), names)) and _may_ask_inside(functions, called):
+            return f"{quoted(place.whole(node))} may need that length in Python"
     return None
+
+
+def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
+    """What the node needs to know in Python: what it loops over, decides by, counts, lists or prints; empty for what a graph does."""
+    if isinstance(node, ast.For | ast.comprehension):
+        return (node.iter,)
+    if isinstance(node, ast.While | ast.If | ast.IfExp | ast.Assert):
+        return (node.test,)
+    if isinstance(node, ast.JoinedStr):
+        return (node,)
+    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return (node,) if isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON) else ()
+
+
+def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:
+    """Whether the function may need the size of what it is given: all its arguments are taken for it. What it calls is not followed."""
+    function = parse_function(functions[name])
+    if function is None:
+        return True
+    given = {one.arg for one in ast.walk(function.node.args) if isinstance(one, ast.arg)} - {"self"}
+    place = Place(function.node, tuple(functions[name].split("\n")), function.node.lineno)
+    nodes = [one for statement in function.node.body for one in ast.walk(statement)]
+    return _why_not_sized(place, nodes, frozenset(), carried_names(place, nodes, given), _NONE) is not None
+
+
+def carried_names(place: Place, nodes: Sequence[ast.AST], names: Set[str] = frozenset()) -> Set[str]:
+    """The names that have what the row computes, or something made of it: all that a statement with one of them stores."""
+    found = set(names) if names else _stored((place.statement(),))
+    statements = [
+        one for one in nodes if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr | ast.withitem)
+    ]
+    for _ in range(_MOST_STEPS):
+        more = {name for one in statements if _mentions((one,), found) for name in _stored((one,))}
+        if more <= found:
+            break
+        found |= more
+    return found
+
+
+def _stored(nodes: Iterable[ast.AST | None]) -> set[str]:
+    """The names and attributes that get another value; of `x[i] = y` the name of the container."""
+    found: set[str] = set()
+    for one in (inner for node in nodes if node is not None for inner in ast.walk(node)):
+        if isinstance(one, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store):
+            name = dotted(one.value if isinstance(one, ast.Subscript) else one)
+            found.update(() if name is None else (name,))
+    return found
+
+
+def _mentions(nodes: Iterable[ast.AST], names: Set[str]) -> bool:
+    return any(isinstance(one, ast.Name | ast.Attribute) and dotted(one) in names for node in nodes for one in ast.walk(node))
 
 
 def _is_stored_by_key(place: Place, node: ast.AST) -> bool:

@@ -510,7 +510,14 @@ def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs
     ("body", "why"),
     [
         (("if n is not None:", "    >>> y = x[x > 0]", "    return y.sum()", "if n:", "    return x", "return x + 1"), None),
-        (("if n is not None:", "    >>> y = x[x > 0]", "if n:", "    return y", "return x + 1"), "`if n:` may need"),
+        (("if n is not None:", "    >>> y = x[x > 0]", "if n:", "    return y", "return x + 1"), None),
+        (("y = x[x > 0]", "k = y.shape[0]", "if k > 3:", "    return y", "return x + 1"), "`if k > 3:` may need"),
+        (("y = x[x > 0]", "rows = []", "rows.extend(y)", "return x"), "`rows.extend(y)` may make"),
+        (("y = x[x > 0]", "return sorted(y)"), "`sorted(y)` may need"),
+        (("self.usage.add_(torch.bincount(x, minlength=8))", "if n:", "    x = x + 1", "return x"), None),
+        (("y = x[x > 0]", "return shown(y)"), "`shown(y)` may need"),
+        (("y = x[x > 0]", "return shown(x) + y.sum()"), None),
+        (("return self.head(x[x > 0])",), None),  # a function that only computes
         (("for c in torch.unique(x):", "    n = n + c", "return n"), "`for c in torch.unique(x):` may need"),
         (("rows = x.nonzero()", "return x + len(rows)"), "`len(rows)` may need"),
         (
@@ -525,8 +532,13 @@ def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs
     ],
 )
 def test_what_may_need_an_unknown_size_is_named(body, why):
-    """Code that no call comes to behind this line needs no size."""
-    found, reason = said("GB0036", *body)
+    """Code that no call comes to behind this line needs no size, nor does what is not made of the result."""
+    shown, head = (
+        "def shown(rows):\n    if len(rows) == 0:\n        return 0\n    return rows",
+        "def head(self, rows):\n    return rows * 2",
+    )
+    functions = tuple(SourceFunction(FILE, 300 + n, f"M.{text[4:9]}".rstrip("("), text) for n, text in enumerate((shown, head)))
+    found, reason = said("GB0036", *body, functions=functions)
     assert list(found) == ([] if why else ["shape-capture"])
     assert why is None or why in reason
 
