@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynadiag.facts.user_frames import joined_stack, of_last_run
+from dynadiag.facts.user_frames import joined_stack, of_last_run, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, Run
@@ -23,7 +23,7 @@ class AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
     the lines of compiled functions at which they, or what they call, broke; with their code the lines that broke with ids of one set;
     by file the lines on the stack of any break, and those at which an exception was raised; where all code was compiled but for breaks at
-    numbers that are read.
+    numbers that are read; the lines that broke in the compiled function itself, not (or not only) inlined into another one.
     """
 
     packing: frozenset[tuple[int, int] | None]
@@ -34,6 +34,7 @@ class AllBreaks:
     on_the_way: Mapping[str, frozenset[int | None]]
     raised: Mapping[str, frozenset[int | None]]
     only_reads: frozenset[tuple[int, int] | None]
+    itself: frozenset[Location]
 
 
 @of_last_run
@@ -47,12 +48,15 @@ def all_breaks(run: Run) -> AllBreaks:
     way: dict[str, set[int | None]] = {}
     raised: dict[str, set[int | None]] = {}
     reads: set[str] = set()
+    itself: set[Location] = set()
     elsewhere: set[tuple[int, int] | None] = set()
     for event in run.breaks:
         if event.gb_id in READS:
             reads.add(event.frame)
         else:
             elsewhere.add(epoch_of(event, run))
+        if event.torch_frame is not None and in_function_itself(event, run):
+            itself.add(event.torch_frame)
         for one in whole_stack(event, run):
             way.setdefault(one.file, set()).add(one.line)
         if event.gb_id == "GB0088" and event.torch_frame is not None:
@@ -76,12 +80,20 @@ def all_breaks(run: Run) -> AllBreaks:
         on_the_way={file: frozenset(lines) for file, lines in way.items()},
         raised={file: frozenset(lines) for file, lines in raised.items()},
         only_reads=frozenset({(one.key.process, one.key.epoch) for one in run.frames} - elsewhere - _uncompiled(run, reads)),
+        itself=frozenset(itself),
     )
 
 
 def _uncompiled(run: Run, reads: set[str]) -> set[tuple[int, int]]:
     """The processes and epochs with a frame that was not compiled, those aside that break at a number that is read."""
     return {(one.key.process, one.key.epoch) for one in run.frames if one.outcome != "compiled" and one.id not in reads}
+
+
+def in_function_itself(event: BreakEvent | GraphBreak, run: Run) -> bool:
+    """Whether the break is in the compiled function itself, not in one that was inlined into it."""
+    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
+    last = event.stack[-1] if event.stack else None
+    return frame is not None and last is not None and source_function(last.function) == source_function(frame.name)
 
 
 def _of_optimizer(event: BreakEvent) -> bool:

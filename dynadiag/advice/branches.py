@@ -83,7 +83,7 @@ def _was_raised(context: BreakContext) -> bool | None:
     place = context.place
     line = None if context.torch_frame is None else context.torch_frame.line
     own = None if place is None else place.statement()
-    if place is None or own is None or line is None or not context.returns or blocks_around(place):
+    if place is None or own is None or line is None or not context.itself or blocks_around(place):
         return None
     return any(row + line - place.row in context.raised for row in range(own.lineno, (own.end_lineno or own.lineno) + 1))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, whole_stack
+from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
 from dynadiag.advice.beside import catching_around, raises_behind
 from dynadiag.advice.given_tensors import called_modules, sizes_vary, with_given
 from dynadiag.advice.places import Place, function_around
@@ -59,7 +59,8 @@ class BreakContext:
     function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function, when it broke
     there, or in the standard library that it calls; `reads`: what the other lines read that broke because of a number, `sizes`: those
     that broke because of a size. `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes
-    of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program. `depth`: how many calls
+    of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program; `itself`: it broke there
+    at least once. `depth`: how many calls
     below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
     breaks on that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions, `try` and `with` on the
     stack, each at its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would
@@ -92,6 +93,7 @@ class BreakContext:
     packs: bool = False
     sizes_vary: bool = False
     returns: bool = False
+    itself: bool = False
     depth: int = 0
     entered: str = ""
     resumed: bool = False
@@ -174,7 +176,8 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         place=with_given(function_around(run, shown.file, shown.line), shown, run) if shown is not None and (editable or direct) else None,
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, SIZES)),
-        returns=editable and _returns(event, run),
+        returns=editable and in_function_itself(event, run),
+        itself=editable and torch_frame in all_breaks(run).itself,
         sizes_vary=sizes_vary(run),
         packs=PACKED.search(f"{event.context} {line.code}") is not None
         or (own is not None and epoch_of(event, run) in all_breaks(run).packing),
@@ -255,13 +258,6 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     name = source_function(frame.name)
     first = next((i for i, one in enumerate(stack) if one.file == frame.file and source_function(one.function) == name), len(stack))
     return any((one.file, one.line) == (own.file, own.line) for one in stack[first:])
-
-
-def _returns(event: BreakEvent | GraphBreak, run: Run) -> bool:
-    """Whether the break is in the compiled function itself, not in one that was inlined into it."""
-    frame = run.frame(event.frame if isinstance(event, BreakEvent) else (*event.frames, "")[0])
-    last = event.stack[-1] if event.stack else None
-    return frame is not None and last is not None and source_function(last.function) == source_function(frame.name)
 
 
 def _others(

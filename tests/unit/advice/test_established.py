@@ -78,13 +78,22 @@ def said(
     backend="eager",
     alone=False,
     functions=(),
+    second=None,
 ):
     """The advice by slug and the reason; the line that breaks is the one that begins with ">>> ", else the first."""
     row = next((number for number, one in enumerate(body) if one.lstrip().startswith(">>> ")), 0)
     rows = ["def f(self, x, n):", *(f"    {one.replace('>>> ', '')}" for one in body)]
     own = Location(FILE, 11 + row, "f", rows[row + 1].strip())
     frames = tuple(
-        Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=file, line=10, outcome="broke")
+        Frame(
+            id=f"f{number}",
+            key=CompileKey(0, 0, number, 0),
+            attempts=1,
+            name=second or name if number else name,
+            file=file,
+            line=10,
+            outcome="broke",
+        )
         for number, file in enumerate((compiled, FILE)[: 1 if alone else 2])
     )
     calls = [Location(FILE, 200 + number, caller_name, one.strip()) for number, one in enumerate(caller.split("\n")) if "f(x)" in one]
@@ -849,3 +858,15 @@ def test_a_generator_expression_is_no_random_generator():
     context = "builtin min [<class 'torch._dynamo.variables.functions.LocalGeneratorObjectVariable'>] False"
     assert "random generators" not in said("GB0059", "best = min(one for one in n)", context=context)[1]
     assert "random generators" in said("GB0059", "g = torch.Generator()", context="torch.Generator() []")[1]
+
+
+def test_a_check_in_a_function_that_was_inlined_is_moved_where_it_was_compiled_by_itself_too():
+    """After the break the caller calls the function, which is compiled then: what it raises there is recorded."""
+    body = ("if (x < n).any():", '    raise ValueError("zero row")', "return x / n")
+    found, reason = said("GB0170", *body, name="g")
+    assert found == {} and "does not show that `ValueError` was not raised" in reason
+    again = {"others": (("GB0170", body[0]),), "at": 11, "name": "g", "second": "f"}
+    assert list(said("GB0170", *body, **again)[0]) == ["if-check"]
+    raised = (*again["others"], ("GB0088", body[1].strip()))
+    found, reason = said("GB0170", *body, **(again | {"others": raised}))
+    assert found == {} and reason.startswith("this run raised `ValueError` here")
