@@ -33,7 +33,9 @@ def called_name(context: BreakContext) -> str:
 def opaque_call(context: BreakContext) -> Iterator[Said]:
     """A call that nothing is known of."""
     name = called_name(context)
-    reason = next((reason for pattern, reason in _REASONS if pattern.search(f"{name} {context.gb_context} {context.line.code}")), None)
+    # Paths and the user's own names (`self.queue`, a folder `sparse`) say nothing of the call.
+    said = f"{name} {_PATHS.sub('', context.gb_context)}{' open(' if any(True for _ in context.line.calls('open')) else ''}"
+    reason = next((reason for pattern, reason in _REASONS if pattern.search(said)), None)
     shown = quoted(name, 60) if name else line_name(context)
     yield from withhold(reason or f"what {shown} does, and what depends on it, is not known")
 
@@ -108,19 +110,21 @@ _SKIPPED: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
 )
 
 # Why nothing is advised about such a call: by its name, torch's context and the user's line.
+_PATHS = re.compile(r"(?:skip reason|filename): .*")
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), reason)
     for pattern, reason in (
-        (r"lr_scheduler|LRScheduler|GradScaler", "it has Python state that Dynamo does not trace"),
-        (r"^time\.|datetime", "a graph has no clock: what it runs can only be timed outside the compiled function"),
-        (r"^random\.|Random\.|numpy\.random", DRAWN),
-        (r"manual_seed|rng_state|fork_rng|(?<!Local)Generator", "the state of random generators is not part of a graph"),
-        (r"rnn\.pack|PackedSequence", "Dynamo does not trace packed sequences, whatever the options"),
+        (r"\blr_scheduler\b|LRScheduler|\bGradScaler\b", "it has Python state that Dynamo does not trace"),
+        (r"^time\.|\bdatetime\b", "a graph has no clock: what it runs can only be timed outside the compiled function"),
+        (r"^random\.|\bRandom\.|\bnumpy\.random\b", DRAWN),
+        (r"manual_seed|rng_state|\bfork_rng\b|\bGenerator\b", "the state of random generators is not part of a graph"),
+        (r"\brnn\.(?:pack|pad_packed)|\bPackedSequence\b", "Dynamo does not trace packed sequences, whatever the options"),
         (r"sparse", "Dynamo does not trace sparse tensors"),
         (r"^_?warnings\.", "Dynamo does not trace warning filters"),
-        (r"_thread|threading|queue|RLock|lock\)|Condition", "a graph has no threads, locks or queues"),
+        (r"\b_?thread(?:ing)?\.|\bqueue\.|\bRLock\b|\block\)|\bCondition\b", "a graph has no threads, locks or queues"),
         (
-            r"^posix|^nt\.|^os\.|_?io\.|IO|^_?pickle|serialization|subprocess|socket|shutil|tempfile|\bopen\(|builtin .?open",
+            r"^posix|^nt\.|^os\.|\b_?io\.|\b(?:Bytes|Text|String)IO|^_?pickle|\btorch\.serialization\b|\b(?:subprocess|_?socket|shutil|tempfile)\b"
+            r"|\bopen\(|builtin .?open",
             "a graph cannot touch files, streams or processes",
         ),
         (r"__build_class__", "Dynamo does not trace class statements"),

@@ -34,6 +34,7 @@ GB_TYPES: Mapping[str, str] = MappingProxyType(
         "encountered tensor.is_inference() during tracing": "GB0045",
         "encountered torch.is_inference_mode_enabled during tracing": "GB0046",
         "shape mismatch with out= list of tensor variants": "GB0240",
+        "attempted to call op with non-contiguous `out=` tensor": "GB0242",
         "shape mismatch with out= tensor variant": "GB0247",
         "unimplemented builtin op on tensor arguments": "GB0213",
         "attempted to inline function marked as skipped": "GB0008",

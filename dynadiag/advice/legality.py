@@ -84,7 +84,7 @@ def _why_not(node: ast.AST, *, gradients: bool) -> str | None:
     if isinstance(node, ast.Attribute):
         return None
     if isinstance(node, ast.Subscript):
-        return None if _is_plain_index(node.slice) else _RAISES[1]
+        return None if is_plain_index(node.slice) else _RAISES[1]
     if isinstance(node, (*_PLAIN, ast.UnaryOp, ast.Compare, ast.IfExp)):
         return None
     return "is not known to have no effect"
@@ -107,7 +107,8 @@ def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False)
     return nan if gradients and last in _PARTIAL else None
 
 
-def _is_plain_index(node: ast.expr) -> bool:
+def is_plain_index(node: ast.expr) -> bool:
+    """Whether these are slices, `None` and `...` alone: they give a view, and raise nothing."""
     parts = node.elts if isinstance(node, ast.Tuple) else [node]
     return all(
         isinstance(one, ast.Slice) or (isinstance(one, ast.Constant) and (one.value is None or one.value is Ellipsis)) for one in parts

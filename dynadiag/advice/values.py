@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, rewrite, say, withhold
+from dynadiag.advice.legality import is_plain_index
 from dynadiag.advice.source import dotted
 
 _NEW = frozenset(("torch.empty", "torch.zeros", "torch.ones"))
@@ -72,6 +73,22 @@ def out_arguments(context: BreakContext) -> Iterator[Said]:
     yield from withhold("the `out=` tensor has a different shape, and it is not known what else refers to it")
 
 
+def out_slices(context: BreakContext) -> Iterator[Said]:
+    """`torch.mul(x, y, out=z[:, :4])`: the part of the tensor is assigned. Other indices than slices would write into a copy.
+
+    torch looks at the shape first (GB0247), so the result has that of the part (`torch/_dynamo/variables/torch.py`, 2.15).
+    """
+    call = context.line.only_call()
+    keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
+    part = None if keyword is None else keyword.value
+    if call is not None and isinstance(part, ast.Subscript) and dotted(part.value) is not None and is_plain_index(part.slice):
+        others = [*call.args, *(one for one in call.keywords if one is not keyword)]
+        computed = f"{context.line.text(call.func)}({', '.join(context.line.text(one) for one in others)})"
+        text = "Assign to the part of the tensor instead of `out=`, which Dynamo does not trace for one that is not contiguous"
+        yield from rewrite(context, "out-assigned", f"{context.line.text(part)} = {computed}", text)
+    yield from withhold("Dynamo does not trace `out=` with a tensor that is not contiguous, and it is not known what else refers to it")
+
+
 def numpy_off(context: BreakContext) -> Iterator[Said]:
     """NumPy tracing was switched off: deliberate, since torch's versions of NumPy's functions may give other types and random numbers."""
     yield from withhold("`torch._dynamo.config.trace_numpy` is False here, so the break is intended")
@@ -117,6 +134,7 @@ VALUES: dict[str, tuple[Rule, ...]] = {
     "GB0179": (copies,),
     "GB4198": (copies,),
     "GB0240": (out_arguments,),
+    "GB0242": (out_slices,),
     "GB0247": (out_arguments,),
     "GB0105": (numpy_off,),
     "GB0231": (numpy_off,),

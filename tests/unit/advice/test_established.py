@@ -870,3 +870,39 @@ def test_a_check_in_a_function_that_was_inlined_is_moved_where_it_was_compiled_b
     raised = (*again["others"], ("GB0088", body[1].strip()))
     found, reason = said("GB0170", *body, **(again | {"others": raised}))
     assert found == {} and reason.startswith("this run raised `ValueError` here")
+
+
+@pytest.mark.parametrize(
+    ("code", "after"),
+    [
+        ("torch.mul(x, 2.0, out=self.buf[:, :4])", "self.buf[:, :4] = torch.mul(x, 2.0)"),
+        ("torch.add(x, x, alpha=2, out=y[..., 1:])", "y[..., 1:] = torch.add(x, x, alpha=2)"),
+        ("torch.mul(x, 2.0, out=self.buf[rows])", None),  # rows may be a tensor: a copy would be written
+        ("torch.mul(x, 2.0, out=self.parts()[:, :4])", None),
+        ("z = torch.mul(x, 2.0, out=y[:, :4])", None),
+    ],
+)
+def test_a_part_of_a_tensor_is_assigned_instead_of_written_as_out(code, after):
+    found, reason = said("GB0242", code, "return x")
+    assert [one.after for one in found.values()] == ([] if after is None else [after])
+    assert after or "not contiguous" in reason
+
+
+@pytest.mark.parametrize(
+    ("code", "context", "why"),
+    [
+        (
+            "self.queue.rotate(x)",
+            "module: fastlib, qualname: Ring.rotate, skip reason: file matches MOD_SKIPLIST (/x/threading/a.py)",
+            None,
+        ),
+        ("torchaudio.io.play(x)", "module: fastlib, qualname: play", None),
+        ("sparse_mask = helper(x)", "module: fastlib, qualname: helper", None),
+        ("self.q.put(x)", "module: queue, qualname: Queue.put", "threads, locks or queues"),
+        ("h, _ = pad_packed_sequence(h)", "module: torch.nn.utils.rnn, qualname: pad_packed_sequence", "packed sequences"),
+        ('with open("a") as f: f.write("x")', "module: fastlib, qualname: f", "files, streams or processes"),
+    ],
+)
+def test_the_reason_for_an_unknown_call_is_taken_from_what_is_called(code, context, why):
+    found, reason = said("GB0007", code, context=context)
+    assert found == {} and (why or "is not known") in reason

@@ -216,6 +216,35 @@ class writes_into_a_tensor_of_another_shape:
         return y
 
 
+class writes_into_a_part_of_a_tensor:
+    breaks = {"GB0242"}
+
+    def before(x):
+        y = torch.zeros(3, 4)
+        torch.mul(x, 2.0, out=y[:, 1])
+        return y
+
+    def inputs():
+        return (torch.tensor([1.0, 2.0, 3.0]),)
+
+
+class writes_into_slices_of_a_tensor:
+    breaks = {"GB0242"}
+
+    def inputs():
+        return (torch.ones(3, 2),)
+
+    def before(x):
+        y = torch.zeros(3, 4)
+        torch.mul(x, 2.0, out=y[:, :2])
+        return y
+
+    def out_assigned(x):
+        y = torch.zeros(3, 4)
+        y[:, :2] = torch.mul(x, 2.0)
+        return y
+
+
 class asserts_an_address:
     breaks = {"GB0088"}
     breaks_old = {"GB0059"}
