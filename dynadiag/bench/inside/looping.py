@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.probing import probe_steps
 from dynadiag.bench.inside.process_group import stay_alone
-from dynadiag.bench.inside.timing import StepTimer
+from dynadiag.bench.inside.timing import MIN_BLOCK_S, WARM_UP_S, StepTimer
+from dynadiag.bench.verdict import MIN_ROUNDS
 from dynadiag.capture.call_state import cuda_in_use
 from dynadiag.capture.compiled_calls import CompiledCalls
 from dynadiag.capture.script import ScriptEndedError, run_script
@@ -146,7 +147,8 @@ class LoopRun:
         ended = run_script(self._path, self._arguments, watched=watched, change=marked, names=names)
         self._iterations += self._job is not None
         ended = f"the loop at {Path(self._path).name}:{self._line} came to its end after {max(0, self._iterations - 1)} steps{ended}"
-        raise ScriptEndedError(f"{ended}; let the script make more", 0)
+        needed = f"{WARM_UP_S:g} s of steps that compile nothing, then {MIN_ROUNDS} blocks of {MIN_BLOCK_S * 1000:g} ms"
+        raise ScriptEndedError(f"{ended}; let the script make more: at least {needed}", 0)
 
     def _begin_iteration(self) -> None:
         switch = callback_switch()

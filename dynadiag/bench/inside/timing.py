@@ -16,7 +16,7 @@ MIN_BLOCK_S = 0.02
 # A block may come out a little shorter than its first estimate said.
 _BLOCK_MARGIN = 1.15
 _STILL_CALLS = 3
-_WARM_UP_S = 0.3
+WARM_UP_S = 0.3
 _WARM_UP_LIMIT_S = 60.0
 # The first one or two of them compile, which alone may take longer than the limit.
 _LEAST_CALLS = 8
@@ -76,7 +76,7 @@ class StepTimer:
                 counted, still_since, still_calls = counted_now, now, 0
             else:
                 still_calls += 1
-            still = still_calls >= _STILL_CALLS and now - still_since >= _WARM_UP_S
+            still = still_calls >= _STILL_CALLS and now - still_since >= WARM_UP_S
             if still or (calls >= _LEAST_CALLS and now - began > _WARM_UP_LIMIT_S):
                 return WarmUp(calls=calls, still=still, call_s=(now - still_since) / max(1, still_calls))
 

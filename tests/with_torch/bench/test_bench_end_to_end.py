@@ -14,6 +14,7 @@ import pytest
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.errors import UsageError
+from tests.documented import TRAIN, commands
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("bench_program.py")
@@ -91,33 +92,22 @@ def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_pat
     assert "the script prints 1" in (tmp_path / "dynadiag-runs/latest/arm-0.log").read_text()
 
 
-LOOP = """
-import sys, torch
-
-net = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for number in range(int(sys.argv[1])):
-    optimizer.zero_grad()
-    net(torch.randn(4, 8)).sum().backward()
-    optimizer.step()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.any_torch
 def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
-    (tmp_path / "script.py").write_text(LOOP)
-    variants = ["--variants", "long: 100000000", "other: 100000000", "short: 5"]
-    done = bench(tmp_path, "script.py", "--json", "--max-rounds", "20", *variants)
+    """The command of the documentation, with a third variant whose loop is too short."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    (shown,) = (words for _, words in commands() if "--variants" in words)
+    done = bench(tmp_path, "--json", "--max-rounds", "20", *shown[2:], "short: --lr 0.1")
     assert done.stdout, done.stderr
     document = json.loads(done.stdout)
     jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
-    assert document["unit"] == "one iteration of the loop at script.py:6, the innermost around optimizer.step"
+    assert document["unit"] == "one iteration of the loop at train.py:21, the innermost around optimizer.step"
     arms = {arm["name"]: arm for arm in document["arms"]}
     assert [arm["status"] for arm in arms.values()] == ["ok", "ok", "crashed"]
-    assert "script.py:6 came to its end after 5 steps" in arms["short"]["reason"]
-    assert len(arms["other"]["samples_ms"]) == document["rounds"] == 20
-    assert arms["other"]["timed"] == "iteration" and "not separated" in arms["other"]["unknown"]["compile_cold_s"]
+    assert "train.py:21 came to its end after 4 steps; let the script make more: at least 0.3 s" in arms["short"]["reason"]
+    assert len(arms["model"]["samples_ms"]) == document["rounds"] == 20
+    assert arms["model"]["timed"] == "iteration" and "not separated" in arms["model"]["unknown"]["compile_cold_s"]
     assert document["correctness"] == []
 
 
