@@ -20,6 +20,8 @@ from dynadiag.model.run import Run
 from dynadiag.render.completeness import completeness
 
 _MOST_ROWS = 20
+_OF_TIME = codes.RESTARTS, codes.SLOW_COMPILE, codes.UNCACHED
+"""Findings that come and go with the load of the machine; the compile time of both runs is shown instead."""
 _COUNTS = ("graphs", "graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "mutations", "frames", "frames_skipped")
 
 
@@ -147,11 +149,12 @@ def _site(mutation: Mutation) -> Location | None:
 
 
 def _others(report: Report) -> list[_Entry]:
-    """Findings of what is not in the lists above: failed compilations, wrong results, ranks, guards, compile time."""
+    """Findings of what is not in the lists above: failed compilations, wrong results, ranks, guards."""
     return [
         _of_finding(one, regression=one.severity != "note")
         for one in report.findings
-        if not one.code.startswith(("GB", "DB", "DR")) and not any(name[:1] in ("x", "m") and name[1:].isdigit() for name in one.evidence)
+        if not one.code.startswith(("GB", "DB", "DR", *_OF_TIME))
+        and not any(name[:1] in ("x", "m") and name[1:].isdigit() for name in one.evidence)
     ]
 
 

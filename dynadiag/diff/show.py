@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -35,6 +35,7 @@ _COUNTS = {
     "frames": "compilations",
     "frames_skipped": "skipped frames",
 }
+_NEUTRAL = "graphs", "frames"
 
 
 def document_of(result: DiffResult, *, beside: bool = False) -> Document:
@@ -68,22 +69,26 @@ def _side(name: str, side: Side) -> str:
 
 def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
     sides = Column("old", numeric=True), Column("new", numeric=True)
-    totals = [(_COUNTS[name], *map(_number, both)) for name, both in result.counts.items()]
-    totals.append(("compile time", *map(_seconds, result.compile_s)))
-    rows = [cells(name, old, Part(new, tone="plain" if old == new else "unclear")) for name, old, new in totals]
+    rows = [
+        cells(_COUNTS[name], _number(old), Part(_number(new), tone="plain" if name in _NEUTRAL else _tone(old, new)))
+        for name, (old, new) in result.counts.items()
+    ]
+    rows.append(cells("compile time", *map(_seconds, result.compile_s)))
     yield Section(title="Totals", columns=(Column(""), *sides), items=rows)
+    columns = Column("", fold=False), Column("finding"), Column("old", label="old  "), Column("new", label="new  ")
     for kind, (title, _) in _KINDS.items():
         if changes := [one for one in result.changes if one.kind == kind]:
             counts: Counter[str] = Counter(one.what for one in changes)
             said = [f"{counts[what]} {word}" for what, word in _WORDS.items() if counts[what]]
+            entries = _by_place(changes)
             yield Section(
                 title=title,
                 said=", ".join([*said, f"{result.same[kind]} unchanged"]),
-                columns=(Column("", fold=False), Column("finding"), Column("old", label="old  "), Column("new", label="new  ")),
-                items=changes if beside else changes[:_MOST_SHOWN],
-                row=_change,
+                columns=columns[1:] if beside else columns,
+                items=entries if beside else entries[:_MOST_SHOWN],
+                row=_beside if beside else _change,
                 as_entries=not beside,
-                closing="" if beside or len(changes) <= _MOST_SHOWN else f"{len(changes) - _MOST_SHOWN} more: --format json",
+                closing="" if beside or len(entries) <= _MOST_SHOWN else f"{len(entries) - _MOST_SHOWN} more: --format json",
             )
     if result.graphs or result.same_graphs:
         kinds: Counter[str] = Counter(one.what for one in result.graphs)
@@ -107,11 +112,28 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
         yield Section(title="Compile time", said=words, columns=(Column("function"), *sides), items=rows[:5])
 
 
-def _change(change: Change) -> tuple[Cell, ...]:
-    tone: Tone = "bad" if change.regression else "plain"
+def _by_place(changes: Sequence[Change]) -> list[tuple[Change, int]]:
+    """The changes; of mutations that agree in code and places the first, and how many they are: an optimizer writes each parameter."""
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for number, one in enumerate(changes):
+        key = (one.what, one.code, one.old, one.new) if one.kind == "mutation" else (number,)
+        groups.setdefault(key, []).append(one)
+    return [(listed[0], len(listed)) for listed in groups.values()]
+
+
+def _change(entry: tuple[Change, int]) -> tuple[Cell, ...]:
+    change, equal = entry
+    tone: Tone = "bad" if change.regression else "good" if change.what in ("lost", "better") else "plain"
     counts = "" if change.counts is None else f": {change.counts[0]} -> {change.counts[1]}"
-    finding = (Part(change.code, code=True), Part(change.title + counts, _WIDTH))
+    more = f", and {equal - 1:,} more there" if equal > 1 else ""
+    finding = (Part(change.code, code=True), Part(change.title, _WIDTH), Part(counts + more, before=""))
     return (Part(_WORDS[change.what], tone=tone),), finding, _place(change.old), _place(change.new)
+
+
+def _beside(entry: tuple[Change, int]) -> tuple[Cell, ...]:
+    """The row of a page: one column less, so that old and new have the room."""
+    what, finding, *sides = _change(entry)
+    return (*what, *finding), *sides
 
 
 def _place(place: Place | None) -> Cell:
@@ -145,6 +167,13 @@ def _kinds(kinds: Mapping[str, tuple[int, int]]) -> str:
 
 def _seconds(value: float | None) -> str:
     return "not recorded" if value is None else f"{value:.2f} s"
+
+
+def _tone(old: int | None, new: int | None) -> Tone:
+    """The colour of a count of which fewer are better."""
+    if old is None or new is None or old == new:
+        return "plain"
+    return "good" if new < old else "unclear"
 
 
 def _number(value: int | None) -> str:

@@ -1,6 +1,7 @@
 """Two reports compared: what came and went, what is worse, and what cannot be compared; and the comparison in each format."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def test_fallbacks_mutations_and_other_findings():
         (report(of, breaks=(), mutations=[mutation(of)]), [("mutation", "gained", "DM03", True)]),
         (report(of, breaks=(), mutations=[mutation(of, copied=False)]), []),
         (report(of, breaks=(), findings=[finding(of, "DF10", "error", CALL, ("f0",))]), [("other", "gained", "DF10", True)]),
-        (report(of, breaks=(), findings=[finding(of, "DC01", "note", CALL)]), [("other", "gained", "DC01", False)]),
+        (report(of, breaks=(), findings=[finding(of, "DG01", "note", CALL)]), [("other", "gained", "DG01", False)]),
         (report(of, breaks=(), findings=[finding(of, "DM03", "warning", CALL, ("m0",))]), []),
     ]
     for other, expected in found:
@@ -115,6 +116,38 @@ def test_guards_and_compile_time_are_told_by_function_and_are_no_regression():
     assert (result.times[0].old_s, result.times[0].new_s, result.exit_status) == (1.5, 1.5, 0)
 
 
+def test_findings_that_depend_on_how_long_something_took_are_no_difference():
+    """On one machine the notes came, on another they were gone: nothing had changed."""
+    of = run()
+    slow = replace(report(of, breaks=()), findings=tuple(finding(of, code, "note", None) for code in ("DC01", "DC02", "DC03")))
+    assert told(compared(report(breaks=()), slow)) == told(compared(slow, report(breaks=()))) == []
+    assert told(compared(report(breaks=()), replace(slow, findings=(finding(of, "DC04", "warning", None),)))) == [
+        ("other", "gained", "DC04", True)
+    ]
+
+
+def test_totals_are_coloured_by_whether_more_of_them_is_worse():
+    def tones(old, new):
+        (totals,) = (one for one in show.document_of(compared(old, new)).sections if one.title == "Totals")
+        return {row[0][0].text: row[2][0].tone for row in totals.items}
+
+    few = report(breaks=((1, PRINT),))
+    more, less = tones(few, report(breaks=((1, PRINT), (2, CALL)))), tones(few, report(breaks=()))
+    assert (more["graph breaks"], more["graphs"], more["compile time"]) == ("unclear", "plain", "plain")
+    assert (less["graph breaks"], less["recompiles"]) == ("good", "plain")
+    assert tones(with_graphs(), with_graphs(graph(0, relu=1)))["graphs"] == "plain"
+
+
+def test_equal_changes_of_one_place_are_one_entry_that_counts_them():
+    """An optimizer's step writes each parameter: one line, one entry."""
+    of = run()
+    many = replace(report(of, breaks=()), mutations=tuple(replace(mutation(of), id=f"m{n}", fingerprint=f"f{n}") for n in range(25)))
+    result = compared(report(breaks=()), many)
+    assert len(result.changes) == 25 and show.headline(result).text == "Worse: 25 new mutations"
+    text = text_of(show.document_of(result))
+    assert text.count("copy back") == 1 and ", and 24 more there" in text and "25 new, 0 unchanged" in text
+
+
 def graph(number, **ops):
     return m.Graph(id=f"g{number}", frame="f0", kind="dynamo", attempt=1, nodes=sum(ops.values()), ops=ops, text=None)
 
@@ -141,7 +174,7 @@ def rich():
     newer = with_torch(replace(of, graphs=(graph(0, sin=2),)), HOSTILE)
     new = replace(
         report(newer, breaks=((1, bad), (2, PRINT)), fallbacks=1, mutations=[mutation(newer)]),
-        findings=(finding(newer, "DR02", "warning", bad, ("r1", "r2"), HOSTILE), finding(newer, "DC01", "note", None, (), HOSTILE)),
+        findings=(finding(newer, "DR02", "warning", bad, ("r1", "r2"), HOSTILE), finding(newer, "DG01", "note", None, (), HOSTILE)),
         guards=guarded(newer, ID_MATCH=2).guards,
     )
     return compare(old, new, old_path=HOSTILE, new_path="runs/2")
@@ -171,6 +204,10 @@ def test_a_page_has_both_sides_of_each_change():
     page = result_page.render(show.document_of(compared(report(), report(breaks=((1, CALL),))), beside=True))
     assert "train.py:12 in step" in page and "train.py:14 in step" in page
     assert "<code>return helper(y)</code>" in page and "Content-Security-Policy" in page
+    assert [re.findall(f'data-label="{side}">([^<]*)', page) for side in ("old", "new")] == [
+        ["", "train.py:12 in step: "],
+        ["train.py:14 in step: ", ""],
+    ]
 
 
 def test_quiet_text_is_the_verdict_and_the_doubts():
