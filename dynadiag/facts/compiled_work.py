@@ -18,6 +18,7 @@ NO_TIME = "measured with --cost, in calls that use no CUDA device"
 class Work:
     """One call each of `functions` compiled functions together: its operators, how many of them were in graphs, and how many graphs ran and
     graph breaks were met in one call, at least and at most. `time` is the part of the host's time that was spent in graphs.
+    `only` is the name of the function where it is one.
     """
 
     operators: int
@@ -26,6 +27,7 @@ class Work:
     graphs: tuple[int, int]
     breaks: tuple[int, int]
     time: float | None
+    only: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -42,13 +44,15 @@ def compiled_work(run: Run) -> Work | None:
     breaks = [breaks_in(one, run) for one in run.work]
     compiled = sum(one.in_graphs for one in run.work)
     call_s = sum(one.call_s for one in run.work_times)
+    names = {one.function for one in run.work}
     return Work(
         operators=compiled + sum(one.outside for one in run.work),
         compiled=compiled,
-        functions=len({one.function for one in run.work}),
+        functions=len(names),
         graphs=(min(graphs), max(graphs)),
         breaks=(min(breaks), max(breaks)),
         time=sum(one.graph_s for one in run.work_times) / call_s if call_s else None,
+        only=names.pop() if len(names) == 1 else None,
     )
 
 

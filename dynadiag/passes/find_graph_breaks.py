@@ -201,12 +201,11 @@ def _where_forbidden(run: Run, site: GraphBreak) -> str:
     return "under fullgraph=True" if called.fullgraph else "under error_on_graph_break"
 
 
-def _function(run: Run, frame_id: str) -> str:
+def _function(run: Run, frame_id: str, the: str = "The") -> str:
     frame = run.frame(frame_id)
-    if frame is None:
-        return "A frame"
-    name, line = source_function(frame.name) or "A frame", resume_line(frame.name)
-    return name if line is None else f"The rest of {name} after line {line}"
+    name, line = (None, None) if frame is None else (source_function(frame.name), resume_line(frame.name))
+    name = name or ("A frame" if the.istitle() else "a frame")
+    return name if line is None else f"{the} rest of {name} after line {line}"
 
 
 def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequence[Advice], *, no_graph: bool) -> str:
@@ -262,7 +261,7 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
     eager = unique(frame for site in group for frame in site.skipped_frames)
     skip = next((site.skip_reason for site in group if site.skip_reason), None)
     if eager:
-        names = listed(unique(_function(run, frame) for frame in eager))
+        names = listed(unique(_function(run, frame, the="the") for frame in eager))
         parts.append(f"not compiled because of it: {names}" + (f" ({skip.partition(': ')[0]})" if skip else ""))
     before, after = _ids(group, "graphs_before"), _ids(group, "graphs_after")
     if is_train_step(group):
@@ -273,8 +272,9 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
     compiled = [frame for frame in resumed if (found := run.frame(frame)) is None or found.outcome in ("compiled", "broke")]
     if compiled:
         parts.append(f"continues in {plural(len(compiled), 'compiled resume function')}")
-    if len(compiled) < len(resumed):
-        parts.append(f"{plural(len(resumed) - len(compiled), 'resume function')} not compiled")
+    left = [frame for frame in resumed if frame not in compiled and frame not in eager]
+    if left:
+        parts.append(f"{plural(len(left), 'resume function')} not compiled")
     if all(site.cached for site in group):
         parts.append("replayed from a compile cache")
     if no_graph:

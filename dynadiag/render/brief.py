@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal, get_args
 
 from rich.text import Text
 
@@ -30,24 +31,26 @@ _NOTES = 2
 _TIMED_CALL = 3
 """Which call `dynadiag bench` takes over."""
 _FEWEST_ROWS = 8
+Length = Literal["whole", "fix", "head"]
+"""How much of a finding is shown: all, without why and cost, or title and place alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What stands below the opening: so many rows of the ladder (0: none) and notes, and findings, in whole or title and place alone."""
+    """What stands below the opening: so many rows of the ladder (0: none) and notes, and findings, each in one of three lengths."""
 
     rows: int = ROWS_SHOWN
     notes: int = _NOTES
-    findings: tuple[tuple[Finding, bool], ...] = ()
+    findings: tuple[tuple[Finding, Length], ...] = ()
 
 
-_SHORTER = (
-    *((rows, _NOTES, True) for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
-    *((_FEWEST_ROWS, notes, True) for notes in range(_NOTES - 1, -1, -1)),
-    *((rows, 0, True) for rows in range(_FEWEST_ROWS - 1, 2, -1)),
-    *((rows, 0, False) for rows in (_FEWEST_ROWS, 3, 0)),
+_SHORTER: tuple[tuple[int, int, Length], ...] = (
+    *((rows, _NOTES, "whole") for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
+    *((_FEWEST_ROWS, notes, "whole") for notes in range(_NOTES - 1, -1, -1)),
+    *((rows, 0, "whole") for rows in range(_FEWEST_ROWS - 1, 2, -1)),
+    *((rows, 0, length) for length in get_args(Length)[1:] for rows in (_FEWEST_ROWS, 3, 0)),
 )
-"""Rows, notes, and whether the first finding is there in whole: what is given up in turn until it fits."""
+"""Rows, notes, and how long the first finding is: what is given up in turn until it fits."""
 
 
 def write_summary(
@@ -70,7 +73,7 @@ def write_summary(
     write_opening(report, page)
     page.blank()
     below = _Below(report=report, found=ladder(report), base=base, folder=folder, log=log, before=before, can_bench=can_bench)
-    whole = _Plan(findings=tuple((finding, True) for finding in report.findings[:limit]))
+    whole = _Plan(findings=tuple((finding, "whole") for finding in report.findings[:limit]))
     below.write(whole if lines is None else below.fitting(page, limit=limit, lines=lines - page.lines), page)
 
 
@@ -94,12 +97,12 @@ class _Below:
             page.line(severities(self.report), style="bold")
         else:
             no_findings(self.report, page)
-        for finding, whole in plan.findings:
+        for finding, length in plan.findings:
             page.blank()
-            if whole:
+            if length == "whole":
                 print_brief(finding, self.report, page, base=self.base)
             else:
-                print_head(finding, page, base=self.base)
+                print_head(finding, page, base=self.base, fix=length == "fix")
         self._closing(plan, page)
 
     def fitting(self, page: Page, *, limit: int | None, lines: int) -> _Plan:
@@ -109,10 +112,10 @@ class _Below:
             return page.measured(partial(self.write, plan)) <= lines
 
         wanted = self.report.findings[:limit]
-        plans = [_Plan(rows=rows, notes=notes, findings=tuple((one, whole) for one in wanted[:1])) for rows, notes, whole in _SHORTER]
+        plans = [_Plan(rows=rows, notes=notes, findings=tuple((one, length) for one in wanted[:1])) for rows, notes, length in _SHORTER]
         plan = next(filter(fits, plans), plans[-1])
         for finding in wanted[1:]:
-            longer = [replace(plan, findings=(*plan.findings, (finding, whole))) for whole in (True, False)]
+            longer = [replace(plan, findings=(*plan.findings, (finding, length))) for length in get_args(Length)]
             wider = next(filter(fits, longer), None)
             if wider is None:
                 break
@@ -150,16 +153,18 @@ def _parity(report: Report) -> Iterator[str]:
         yield f"Could happen: {parity_words.could_happen(report.replayed)}"
 
 
-def _hidden(report: Report, shown: Sequence[tuple[Finding, bool]], notes: int) -> Iterator[str]:
+def _hidden(report: Report, shown: Sequence[tuple[Finding, Length]], notes: int) -> Iterator[str]:
     """What the summary leaves out, each kind with its count."""
     yield from (wording.plural(count, f"more {name}") for name, count in wording.by_severity(report.findings[len(shown) :]))
-    if titles := unique(finding.code for finding, whole in shown if not whole):
+    if titles := unique(finding.code for finding, length in shown if length != "whole"):
         yield f"the rest of {', '.join(clean(code, limit=40) for code in titles)}"
+    told = {name for finding, length in shown if length == "whole" for name in finding.evidence}
+    dynamos = sum(graph.kind == "dynamo" for graph in report.run.graphs)
     tables = {
         "recompiled value": len(report.transitions),
-        "fallback": len(report.fallbacks),
+        "fallback": sum(one.id not in told for one in report.fallbacks),
         "mutation": len(report.mutations),
-        "graph": len(report.run.graphs),
+        "graph": dynamos or len(report.run.graphs),
         "rank difference": len(report.ranks),
         "note": max(0, notes),
     }

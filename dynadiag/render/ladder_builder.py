@@ -74,9 +74,13 @@ class _Collector:
         for finding in self.report.findings:
             if finding.code == codes.COMPILATION_FAILED and finding.where is not None and (found := self._at(finding.where)) is not None:
                 found.notes[finding.where.line or 0][f"{finding.code} compilation failed"] = None
+        differences: dict[Location, list[str]] = defaultdict(list)
         for difference in self.report.ranks:
-            if difference.location is not None and (found := self._at(difference.location)) is not None:
-                found.notes[difference.location.line or 0][f"differs between ranks ({difference.id})"] = None
+            if difference.location is not None:
+                differences[difference.location].append(difference.id)
+        for place, names in differences.items():
+            if (found := self._at(place)) is not None:
+                found.notes[place.line or 0][f"differs between ranks ({', '.join(names)})"] = None
         if self.drafts and not self.run.functions and not any(process.hooks for process in self.run.processes):
             self.notes.append("the source was not recorded: only lines that the log names are shown")
         ordered = list(_preorder(list(self.drafts.values())))

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, Report
-from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
-from dynadiag.render.json_report import DEVICE_WHY, NO_COMPILE_TIME, NO_MUTATION_PASS
+from dynadiag.render.json_report import DEVICE_WHY
 from dynadiag.render.markdown_text import code, details, fenced, fitting, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
-from dynadiag.render.verdict import ending, verdict
+from dynadiag.render.verdict import counts, ending, verdict
 
 
 def render(report: Report) -> str:
@@ -29,7 +28,7 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
         yield f"**{wording.nothing_words(report)}.**"
     elif (said := verdict(report)) is not None:
         yield f"**{prose(said)}.**"
-    yield _counts(report)
+    yield table(("what", "count"), [(name, prose(value)) for name, value in counts(report)])
     yield "## Findings"
     yield from _findings(report, rows)
     yield from _tables(report, rows)
@@ -50,24 +49,6 @@ def _headline(report: Report) -> str:
         "complete": "yes" if complete else prose(f"no: {why}" if complete is False else why or "not known"),
     }
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())
-
-
-def _counts(report: Report) -> str:
-    summary = report.summary
-    time_why = report.compile_time.why if report.compile_time else None
-    rows = [
-        ("frames", wording.frames_count(report)),
-        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
-        ("graph breaks", wording.breaks_count(summary)),
-        ("recompiles", wording.recompiles_count(report)),
-        ("fallbacks (ran eagerly)", f"{summary.fallbacks:,}"),
-        ("mutations", prose(words.count(report)) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
-        (
-            "compile time",
-            wording.seconds(summary.compile_s) if summary.compile_s is not None else f"not known: {prose(time_why or NO_COMPILE_TIME)}",
-        ),
-    ]
-    return table(("what", "count"), rows)
 
 
 def _findings(report: Report, rows: int) -> Iterator[str]:

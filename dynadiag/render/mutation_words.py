@@ -41,6 +41,12 @@ def is_folded(mutation: Mutation) -> bool:
     return mutation.worst == "free" or (in_step and bool(kinds) and kinds <= {"free", "graph_break"})
 
 
+def costly(report: Report) -> int:
+    """How many mutations cost something; those that only recompile are counted as recompiles."""
+    kinds = [{effect.get("kind") for effect in one.effects} - {"free"} for one in report.mutations if not is_folded(one)]
+    return sum(one != {"recompile"} for one in kinds)
+
+
 def source(mutation: Mutation, limit: int = 120) -> str:
     """The input as people write it."""
     return clean(readable(mutation.input[:4000]), limit=limit)
@@ -68,8 +74,9 @@ def verdict(report: Report) -> str:
 def count(report: Report) -> str:
     """`14: 2 cost something, 12 free; ...` for the headline."""
     folded = sum(map(is_folded, report.mutations))
-    costly = len(report.mutations) - folded
-    parts = f"{len(report.mutations):,}" + (f" ({costly:,} with a cost, {folded:,} free)" if report.mutations else "")
+    parts = f"{len(report.mutations):,}" + (
+        f" ({len(report.mutations) - folded:,} with a cost, {folded:,} free)" if report.mutations else ""
+    )
     return f"{parts}. {verdict(report)}"
 
 

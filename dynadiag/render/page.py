@@ -66,27 +66,24 @@ class Page:
             self._emit(Text.assemble(rest if number else first, row))
 
     def parts(self, texts: Iterable[str], between: str, *, style: str = "", prefix: str | Text = "", hang: str = "") -> None:
-        """One paragraph of parts that are folded only where two of them meet, unless one alone is too long."""
-        first = prefix if isinstance(prefix, Text) else Text(prefix)
-        row = Text.assemble(first)
-        opened, every = False, list(texts)
+        """One paragraph of parts that are folded only where two of them meet, but for one that is too long for a line of its own."""
+        row = prefix.copy() if isinstance(prefix, Text) else Text(prefix)
+        room, opened, every = self.width - len(hang), False, list(texts)
         for number, text in enumerate(every, 1):
             part, after = Text(text, style=style), len(between.rstrip()) if number < len(every) else 0
-            if opened and row.cell_len + len(between) + part.cell_len + after > self.width:
-                self._row(row.append(between.rstrip(), style), hang)
+            fits = row.cell_len + len(between) * opened + part.cell_len + after <= self.width
+            if not fits and row.plain.strip() and part.cell_len + after <= room:
+                self._emit(row.append(between.rstrip(), style) if opened else row)
                 row, opened = Text(hang), False
-            elif not opened and row.plain.strip() and row.cell_len + part.cell_len + after > self.width:
-                self._row(row, hang)
-                row = Text(hang)
             row = Text.assemble(row, *([(between, style)] if opened else []), part)
             opened = True
-        self._row(row, hang)
-
-    def _row(self, row: Text, hang: str) -> None:
-        if row.cell_len <= self.width:
-            self._emit(row)
-        else:
-            self.line(row, hang=hang)
+            if row.cell_len + after > self.width:
+                first, *others = row.wrap(self.console, max(1, room - after), overflow="fold")
+                for one in others:
+                    self._emit(first)
+                    first = Text.assemble(hang, one)
+                row = first
+        self._emit(row)
 
     def measured(self, write: Callable[[Page], None]) -> int:
         """How many lines it would write on a page as wide."""

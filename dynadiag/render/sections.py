@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,14 @@ _VALUES_SHOWN = 6
 _LONGEST_TROUBLE = 600
 _PHASES_SHOWN = 6
 _PHASES_OF_A_FRAME = 3
+_KINDS: Mapping[str, str] = {
+    "dynamo": "Dynamo",
+    "aot_joint": "AOT joint",
+    "aot_forward": "AOT forward",
+    "aot_backward": "AOT backward",
+    "aot_inference": "AOT inference",
+    "post_grad": "post-grad",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +169,15 @@ def _graphs(report: Report, detail: Detail) -> Iterator[Section]:
         ranked = [graph for graph in ranked if graph.kind == "dynamo"]
 
     def row(graph: Graph) -> tuple[Cell, ...]:
-        kind = () if graph.kind == "dynamo" else (Part(f"({graph.kind})", 40),)
+        kind = () if graph.kind == "dynamo" else (Part(f"({_KINDS.get(graph.kind, graph.kind)})", 40),)
         nodes = "not known" if graph.nodes is None else f"{graph.nodes:,}"
         ops = wording.top_ops(graph.ops, 4 if detail.verbose else 3) or graph.why_not or ""
         frame = Part(wording.frame_label(report, graph.frame), 120, code=True)
         return (Part(graph.id, code=True),), (frame, *kind), (Part(nodes),), (Part(ops, 160),)
 
     if ranked:
-        said = ", ".join(f"{count} {clean(kind, limit=40)}" for kind, count in sorted(kinds.items()))
+        layers = sorted(kinds.items(), key=lambda one: [*_KINDS, one[0]].index(one[0]))
+        said = ", ".join(f"{count:,} {_KINDS.get(kind, clean(kind, limit=40))}" for kind, count in layers)
         columns = Column("id", fold=False), Column("frame"), Column("nodes", numeric=True), Column("most common ops")
         yield Section(title="Captured graphs", said=said, columns=columns, items=ranked, row=row, unit="graph")
 

@@ -28,7 +28,8 @@ def write_opening(report: Report, page: Page) -> None:
     told = verdict(report) is not None
     work = None if told else compiled_work(report.run)
     if work is not None and work.operators:
-        page.line(wording.compiled_work(work), style="bold")
+        limited = not work.compiled and any(one.kind == "recompile_limit" for one in report.fallbacks)
+        page.line(f"{wording.compiled_work(work)}{'; the recompile limit was hit' if limited else ''}", style="bold")
     counts = list(present(report, told=told))
     if counts or not wording.nothing_compiled(report):
         page.parts(counts or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
@@ -93,7 +94,7 @@ def circumstances(report: Report) -> Iterator[str]:
 
 
 def present(report: Report, *, told: bool) -> Iterator[str]:
-    """The counts that are not zero, without what the verdict has told: the graphs, and the functions that a break left to Python."""
+    """The counts that are not zero, each thing in one of them, without what the verdict has told: the graphs, and what ran in Python."""
     summary = report.summary
     count = wording.graphs_count(report)
     if not told and count != "0":
@@ -104,10 +105,10 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
     if summary.recompiles:
         since = wording.recompiles_since(report)
         yield wording.plural(summary.recompiles, "recompile") + (f" ({since})" if since else "")
-    if summary.fallbacks and not (told and report.fallbacks and all(one.breaks for one in report.fallbacks)):
+    in_verdict = {name for finding in report.findings if finding.code == codes.NOTHING_COMPILED for name in finding.evidence}
+    if summary.fallbacks and not (told and report.fallbacks and all(one.breaks or one.id in in_verdict for one in report.fallbacks)):
         yield wording.plural(summary.fallbacks, "fallback to eager", "fallbacks to eager")
-    costly = sum(not words.is_folded(one) for one in report.mutations)
-    if costly:
+    if costly := words.costly(report):
         yield wording.plural(costly, "mutation with a cost", "mutations with a cost")
     if summary.compile_s is not None:
         yield f"{wording.seconds(summary.compile_s)} of compile time"

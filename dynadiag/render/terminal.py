@@ -6,7 +6,6 @@ terminal rich drops them and the text says the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from dynadiag.model.report import Report
-from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
 from dynadiag.render.brief import BRIEF_LIMIT, BRIEF_LINES, write_summary
-from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
+from dynadiag.render.ladder import that_matter
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_text import print_ladder
 from dynadiag.render.page import Page
-from dynadiag.render.sanitise import clean, clean_block
+from dynadiag.render.sanitise import clean_block
 from dynadiag.render.sections import Detail, mutations, sections
 from dynadiag.render.summary import (
     circumstances,
@@ -34,7 +32,7 @@ from dynadiag.render.summary import (
     write_verdict,
 )
 from dynadiag.render.terminal_findings import print_finding
-from dynadiag.render.verdict import verdict
+from dynadiag.render.verdict import counts, verdict
 
 DEFAULT_LIMIT = 10
 NOTES_LIMIT = 8
@@ -73,8 +71,10 @@ def print_report(
         report = replace(report, findings=tuple(one for one in report.findings if known.intersection(one.evidence)))
     _headline(report, page)
     if not mutations_only:
-        page.blank()
-        print_ladder(ladder(report), page, base=base, functions=limit, rows=None)
+        found = ladder(report)
+        if that_matter(found):
+            page.blank()
+        print_ladder(found, page, base=base, functions=limit, rows=None)
     _findings(report, page, limit, detail)
     for one in (mutations if mutations_only else sections)(report, detail):
         page.section(one, limit=limit)
@@ -134,25 +134,8 @@ def _headline(report: Report, page: Page) -> None:
         page.blank()
         write_verdict(report, page)
     page.blank()
-    for label, value in _counts(report):
+    for label, value in counts(report):
         page.line(value, prefix=Text(f"  {label:<14}", style="bold"))
-
-
-def _counts(report: Report) -> Sequence[tuple[str, str]]:
-    summary = report.summary
-    time_why = report.compile_time.why if report.compile_time else None
-    return (
-        ("frames", wording.frames_count(report)),
-        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
-        ("graph breaks", wording.breaks_count(summary)),
-        ("recompiles", wording.recompiles_count(report)),
-        ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),
-        ("mutations", words.count(report) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
-        (
-            "compile time",
-            wording.seconds(summary.compile_s) if summary.compile_s is not None else f"not known: {clean(time_why or NO_COMPILE_TIME)}",
-        ),
-    )
 
 
 def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> None:

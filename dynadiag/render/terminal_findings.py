@@ -23,36 +23,39 @@ _EVIDENCE_LIMIT = 8
 _SITE_LIMIT = 6
 _BRIEF_SITES = 2
 _BRIEF_WHY = 160
+_NO_CHANGE = re.compile(r"\b(?:[Nn]othing is advised: |No change is needed|Nothing has to change).*", re.DOTALL)
 _LISTS_GRAPHS = re.compile(r"^(?:graphs before it|after it): ")
 
 
 def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | None) -> None:
     """Print what to know first of a finding: its line, the beginning of why, what to change, and the cost where it was measured."""
     _head(finding, report, page, base=base, limit=_BRIEF_SITES, said=finding.why)
-    site = _site(finding, report)
-    unadvised = f" Nothing is advised: {site.unadvised}." if site is not None and site.unadvised and not finding.fix else ""
-    _labelled(page, "why", clean_block(f"{_beginning(finding.why)}{unadvised}", lines=6))
+    _labelled(page, "why", clean_block(_beginning(finding.why), lines=6))
     for label, advice in wording.advice_labels(finding.fix):
         _advice(label, advice, page)
     if finding.cost is not None and finding.cost.basis.startswith("measured"):
         _labelled(page, "cost", wording.cost(finding.cost))
 
 
-def print_head(finding: Finding, page: Page, *, base: Path | None) -> None:
-    """Print what a finding is and where, for one whose rest has no room."""
+def print_head(finding: Finding, page: Page, *, base: Path | None, fix: bool = False) -> None:
+    """Print what a finding is and where, and what to `fix`, for one whose rest has no room."""
     page.line(_title(finding, page), hang="    ")
     _source_line(finding.where, page, base, code=False)
+    for label, advice in wording.advice_labels(finding.fix) if fix else ():
+        _advice(label, advice, page)
 
 
 def _beginning(why: str) -> str:
-    """As many whole clauses as have room, at least the first; none that lists graphs."""
-    clauses = [clause for clause in re.split(r"(?<=[.;])\s+", why) if not _LISTS_GRAPHS.search(clause)]
+    """As many whole clauses as have room, at least the first, none that lists graphs; then why nothing is advised, which ends a reason."""
+    end = _NO_CHANGE.search(why)
+    clauses = [one for one in re.split(r"(?<=[.;])\s+", why[: end.start()] if end else why) if not _LISTS_GRAPHS.search(one)]
     kept = clauses[:1]
     for clause in clauses[1:]:
-        if clause.startswith("nothing is advised") or len(" ".join([*kept, clause])) > _BRIEF_WHY:
+        if len(" ".join([*kept, clause])) > _BRIEF_WHY:
             break
         kept.append(clause)
-    return " ".join(kept).rstrip(".;") + "."
+    said = " ".join(kept).strip().rstrip(".;")
+    return " ".join(part for part in (said and f"{said}.", end and end[0][:1].upper() + end[0][1:]) if part)
 
 
 def print_finding(finding: Finding, report: Report, page: Page, *, verbose: bool, base: Path | None) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dynadiag.facts.almost_nothing import AlmostNothing, almost_nothing
-from dynadiag.facts.compiled_work import compiled_work
+from dynadiag.facts.compiled_work import compiled_work, why_no_work
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Report
 from dynadiag.model.run import Problem, Run
+from dynadiag.render import mutation_words as words
 from dynadiag.render import wording
+from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
 _LONGEST_MESSAGE = 160
@@ -40,6 +42,25 @@ def verdict(report: Report) -> str | None:
     else:
         size = f"{work.compiled:,} of the {wording.plural(work.operators, 'operator')} of a call"
     return f"ALMOST NOTHING IS COMPILED: {size}; {in_python}"
+
+
+def counts(report: Report) -> tuple[tuple[str, str], ...]:
+    """All counts of a report with their names, also those that are zero; sanitised."""
+    summary, work = report.summary, compiled_work(report.run)
+    time_why = report.compile_time.why if report.compile_time else None
+    return (
+        ("compiled", f"not known: {clean(why_no_work(report.run) or '')}" if work is None else wording.compiled_work(work)),
+        ("frames", wording.frames_count(report)),
+        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
+        ("graph breaks", wording.breaks_count(summary)),
+        ("recompiles", wording.recompiles_count(report)),
+        ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),
+        ("mutations", words.count(report) if summary.mutations is not None else f"not known: {NO_MUTATION_PASS}"),
+        (
+            "compile time",
+            wording.seconds(summary.compile_s) if summary.compile_s is not None else f"not known: {clean(time_why or NO_COMPILE_TIME)}",
+        ),
+    )
 
 
 def _in_python(found: AlmostNothing) -> str:

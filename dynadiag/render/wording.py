@@ -19,6 +19,7 @@ from dynadiag.render.sanitise import clean
 
 PATH_LIMIT = 120
 _FEW_OPERATIONS = 2
+_LONGEST_NAME = 40
 _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 _RESUME = re.compile(r"(?:.*<locals>\.)?torch_dynamo_resume_in_(.+)_at_(\d+)")
 FALLBACK_KINDS: Mapping[str, str] = {
@@ -156,17 +157,18 @@ def compiled_share(work: Work) -> str:
 
 
 def compiled_work(work: Work) -> str:
-    """`87 % of the operators of a call run compiled (7 of 8), in 4 graphs per call; each call stops 4 times at a graph break`.
+    """`87 % of the operators of a call of Net run compiled (7 of 8), in 4 graphs per call; each call stops 4 times at a graph break`.
 
     A break in a loop or in a function that is called twice stops a call twice, so stops are not sites.
     """
+    of = f" of {clean(work.only)}" if work.only and len(work.only) <= _LONGEST_NAME else ""
     time = "" if work.time is None else f" and {100 * work.time:.0f} % of its time"
     calls = "" if work.functions == 1 else f", one call each of {plural(work.functions, 'compiled function')}"
     counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
     graphs = _span(work.graphs, "graph")
     stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")
     where = f", in {graphs} per call{f'; each call stops {stops} at a graph break' if work.breaks[1] else ''}"
-    return f"{compiled_share(work)} of the operators of a call{time} run compiled{counted}{where if work.graphs[1] else ''}"
+    return f"{compiled_share(work)} of the operators of a call{of}{time} run compiled{counted}{where if work.graphs[1] else ''}"
 
 
 def _span(ends: tuple[int, int], what: str) -> str:

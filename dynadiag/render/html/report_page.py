@@ -97,12 +97,11 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     summary = report.summary
     yield "graphs", wording.graphs_count(report)
     since = wording.recompiles_since(report)
-    costly = sum(not words.is_folded(one) for one in report.mutations)
     counts = (
         ("graph break site", f" ({wording.plural(summary.graph_break_events, 'event')})", summary.graph_break_sites),
         ("recompile", f" ({since})" if since else "", summary.recompiles),
         ("fallback", " to eager", summary.fallbacks),
-        ("mutation", " with a cost", costly),
+        ("mutation", " with a cost", words.costly(report)),
     )
     yield from ((f"{noun}{'' if count == 1 else 's'}{more}", f"{count:,}") for noun, more, count in counts if count)
     if summary.compile_s is not None:

@@ -72,6 +72,19 @@ def test_the_summary_fits_a_screen_and_no_finding_is_lost_unsaid(show, report, w
     assert shown + sum(map(int, more)) >= len(report.findings)
 
 
+def test_a_finding_without_room_for_its_reason_still_shows_its_change(show):
+    report = samples.sample_report()
+    change = Advice(slug="a", text="Do it.", after="\n".join(f"line({at})" for at in range(6)))
+    several = [replace(report.findings[0], id=f"n{at}", code=f"DX{at}", why="many words; " * 30, fix=(change,)) for at in range(3)]
+    several[0] = replace(several[0], fix=(replace(change, after="\n".join(f"line({at})" for at in range(7))),))
+    text = show(replace(report, findings=tuple(several)), summary=True, width=80)
+    assert len(text.rstrip("\n").split("\n")) <= 45
+    first, second = (one.split("\n\n")[0] for one in re.split("error DX[01]", text)[1:])
+    assert "why  " in first and "Do it." in first
+    assert "why  " not in second and "Do it." in second and "line(5)" in second
+    assert "the rest of DX1" in " ".join(text.split())
+
+
 def test_a_line_of_a_library_that_the_reason_names_is_not_shown_again(show):
     report = samples.sample_report()
     told = replace(report.findings[1], why="1 event at _tensor.py:634.")
@@ -110,6 +123,17 @@ def test_the_run_before_is_there_to_compare_with(show):
     folder = Path("/home/me/proj/dynadiag-runs")
     text = show(samples.sample_report(), summary=True, before=folder / "0000-train", directory=folder / "0001-train")
     assert "against the run before: dynadiag diff dynadiag-runs/0000-train dynadiag-runs/0001-train\n" in text
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_what_follows_a_long_part_goes_on_in_its_last_line(width):
+    out = io.StringIO()
+    parts = ["exit 1 (" + "many words " * 9 + "end)", "torch 2.15", "cpu"]
+    Page(Console(file=out, width=width)).parts(parts, " | ", prefix="a.py  ", hang="  ")
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines) and lines[0].startswith("a.py  exit 1 (many")
+    assert " ".join(" ".join(lines).split()) == "a.py " + " | ".join(parts)
+    assert not any(line.strip() in ("|", "end) |") for line in lines)
 
 
 @pytest.mark.parametrize("width", range(20, 60))

@@ -249,6 +249,13 @@ def test_ranks_alike_and_a_single_one_have_no_bars(made, ends):
     assert bars_legend(found) is None
 
 
+def test_what_differs_between_ranks_at_a_line_is_said_once(made):
+    place = Location(FILE, BRANCH, "forward")
+    differences = tuple(r.RankDifference(id=f"d{at}", what="w", values={}, odd_ranks=(1,), location=place) for at in (2, 3))
+    found = ladder(replace(rank_report(made, [4, 4]), ranks=differences))
+    assert [one.notes for one in found.functions[0].rungs if one.line == BRANCH] == [("differs between ranks (d2, d3)",)]
+
+
 def test_more_than_three_different_ranks_are_counted(made):
     found = ladder(rank_report(made, [4, 4, 0, 1, 2, -1]))
     assert found.bars == ("ranks 0, 1", "rank 2", "rank 3", "rank 4")

@@ -241,6 +241,48 @@ def test_the_summary_says_why_nothing_is_advised(samples, show):
     assert "why   3 break events at 1 site. Nothing is advised: it has no clock." in text
 
 
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            "`tag`: 'a' -> 'b'. " + "Each value takes a version. " * 5 + "Nothing is advised: text is compiled in; no other is.",
+            "`tag`: 'a' -> 'b'. Each value takes a version. Each value takes a version. Each value takes a version. Each value takes a "
+            "version. Each value takes a version. Nothing is advised: text is compiled in; no other is.",
+        ),
+        ("nothing is advised: it has no clock.", "Nothing is advised: it has no clock."),
+        ("`a`: 1 -> 2. No change is needed: it is dynamic now.", "`a`: 1 -> 2. No change is needed: it is dynamic now."),
+    ],
+)
+def test_the_summary_ends_a_reason_with_why_nothing_is_to_be_done(samples, show, why, said):
+    report = samples.sample_report()
+    finding = replace(report.findings[1], why=why, fix=(), evidence=())
+    text = show(replace(report, findings=(finding,)), summary=True, width=300)
+    assert f"why   {said}\n" in text
+
+
+def test_what_a_finding_tells_in_whole_is_not_counted_again(samples, show):
+    report = samples.sample_report()
+    assert report.fallbacks
+    opening = "NOTHING WAS COMPILED: the whole program ran eagerly"
+    finding = replace(
+        report.findings[1],
+        code="DF01",
+        title="Nothing was compiled: the whole program ran eagerly",
+        evidence=tuple(one.id for one in report.fallbacks),
+    )  # fmt: skip
+    empty = replace(samples.empty_report(), findings=(finding,), fallbacks=report.fallbacks)
+    empty = replace(empty, summary=replace(empty.summary, graphs=0, frames_compiled=0, fallbacks=len(report.fallbacks)))
+    text = show(empty, summary=True)
+    assert opening in text and "fallback" not in text
+    written = r.Mutation(
+        id="m0", fingerprint="m", code="DM11", frame="f0", input="self.n", kind="python", effects=({"kind": "recompile"},),
+        bytes_touched=None, bytes_written_back=None, no_grad=None, static=None, aliases=(), sites=(),
+    )  # fmt: skip
+    again = show(replace(report, mutations=(written,)), summary=True)
+    assert "with a cost" not in again
+    assert "1 mutation with a cost" in show(replace(report, mutations=(replace(written, effects=({"kind": "copy_back"},)),)), summary=True)
+
+
 def test_the_verdict_comes_first_and_says_what_is_not_in_the_counts(samples, show):
     report = samples.sample_report()
     graphs = tuple(replace(graph, ops={"torch.sin": 1}, why_not=None) for graph in report.run.graphs)
@@ -251,15 +293,15 @@ def test_the_verdict_comes_first_and_says_what_is_not_in_the_counts(samples, sho
     report = replace(report, run=replace(report.run, graphs=graphs, breaks=(broke,)))
     words = "ALMOST NOTHING IS COMPILED: 3 operators in 3 graphs; log_metrics() runs in Python"
     text = show(report, summary=True, width=120)
-    assert text.startswith(f"{words}\n2 graph breaks (6 events)") and "4 graphs" not in text
-    assert f"\n\n{words}\n\n  frames " in show(report, width=120)
+    assert text.startswith(f"{words}\n2 graph breaks (6 events)") and "4 graphs" not in text.split("\n\n")[0]
+    assert f"\n\n{words}\n\n  compiled " in show(report, width=120)
     assert f"**{words}.**" in markdown.render(report).replace("\\", "")
     work = CompiledWork(process=0, function="f", call=3, in_graphs=3, outside=338, graphs=3, regions={})
     counted = show(replace(report, run=replace(report.run, work=(work,))), summary=True, width=120)
     assert counted.startswith("ALMOST NOTHING IS COMPILED: 3 of the 341 operators of a call; log_metrics() runs in Python\n2 graph breaks")
     assert "run compiled" not in counted
     more = show(replace(report, run=replace(report.run, work=(replace(work, outside=3),))), summary=True, width=120)
-    assert more.startswith("50 % of the operators of a call run compiled (3 of 6), in 3 graphs per call\n4 graphs")
+    assert more.startswith("50 % of the operators of a call of f run compiled (3 of 6), in 3 graphs per call\n4 graphs")
 
 
 @pytest.mark.parametrize(

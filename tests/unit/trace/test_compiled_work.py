@@ -48,7 +48,7 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     assert (work.operators, work.compiled, work.graphs, work.breaks, work.functions, work.time) == (8, 7, (2, 2), (1, 1), 1, None)
     assert (
         wording.compiled_work(work)
-        == "87 % of the operators of a call run compiled (7 of 8), in 2 graphs per call; each call stops once at a graph break"
+        == "87 % of the operators of a call of f run compiled (7 of 8), in 2 graphs per call; each call stops once at a graph break"
     )
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
@@ -68,12 +68,13 @@ def test_one_call_each_of_several_functions_with_time(read):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"outside": 0, "regions": {}}, "100 % of the operators of a call run compiled (7 of 7), in 2 graphs per call"),
+        ({"outside": 0, "regions": {}}, "100 % of the operators of a call of f run compiled (7 of 7), in 2 graphs per call"),
         (
             {"graphs": {"0/0": [999, 1]}},
-            "99 % of the operators of a call run compiled (999 of 1,000), in 999 graphs per call; each call stops once at a graph break",
+            "99 % of the operators of a call of f run compiled (999 of 1,000), in 999 graphs per call; "
+            "each call stops once at a graph break",
         ),
-        ({"graphs": {}, "regions": {}}, "0 % of the operators of a call run compiled (0 of 1)"),
+        ({"graphs": {}, "regions": {}}, "0 % of the operators of a call of f run compiled (0 of 1)"),
     ],
 )
 def test_neither_all_nor_none_is_said_where_it_is_not_so(read, more, words):
@@ -84,7 +85,7 @@ def test_the_summary_says_it_once_and_before_the_counts(read):
     stream = io.StringIO()
     print_summary(reports.build(read(record())), Console(file=stream, width=120))
     lines = stream.getvalue().split("\n")
-    assert lines[0].startswith("87 % of the operators of a call run compiled")
+    assert lines[0].startswith("87 % of the operators of a call of f run compiled")
     assert "operators of a call" not in "\n".join(lines[1:])
 
 
