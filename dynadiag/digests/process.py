@@ -12,7 +12,7 @@ from dynadiag.digests import texts
 
 MOST_EVENTS = 20_000
 _MOST_STRINGS = 100_000
-_MOST_GROUPS = 4096
+MOST_GROUPS = 64
 _MOST_TEXT = 300
 _LARGEST_JSON_BYTES = 1 << 20
 _LARGEST_PAYLOAD_BYTES = 32 << 20
@@ -79,7 +79,7 @@ class ProcessDigest:
         self.began = b""
         self.ended = b""
         self._emit = emit
-        self._groups: dict[bytes, bytes] = {}
+        self._groups: dict[bytes, bytes] = {}  # what each process group is called here
         self._call = 0
         self._frame: _Frame = ("an unnamed frame", None, None)
         self._frames: dict[int | None, _Frame] = {}
@@ -101,7 +101,8 @@ class ProcessDigest:
         """One event of the frame that the record belongs to."""
         numbers = _FRAME_ID.findall(entry.rest[-_CONTEXT_BYTES:])
         name, file, line = self._frames.get(int(numbers[-1]) if numbers else None, self._frame)
-        mark = texts.mark_of(kind, *parts, name, texts.short_path(file), str(line))
+        place = () if kind.startswith("collective") else (name, texts.short_path(file), str(line))  # in whichever frame
+        mark = texts.mark_of(kind, *parts, *place)
         said = f"{name}: {what}"[:_MOST_TEXT] if what else name[:_MOST_TEXT]
         check = zlib.crc32(entry.payload()) if entry.length else 0
         time = texts.stamp_of(entry.stamp) or 0.0
@@ -156,21 +157,22 @@ class ProcessDigest:
 
     def _collectives(self, entry: Entry, text: bytes) -> None:
         if texts.has_collectives(text):
-            kind = entry.kind.decode("ascii", "replace")
+            kind, where = _LAYERS[entry.kind]
             for name, said in texts.collectives_in(text, self._group):
-                self.add(entry, "collective", f"{kind}: {name} {said}", kind, name, said)
+                self.add(entry, kind, f"{name} {said} in {where}", name, said)
 
     def _group(self, name: bytes) -> bytes:
-        """A process group by when it was first used: its name differs between ranks of different groups."""
-        if len(self._groups) >= _MOST_GROUPS:
-            return b"'group'"
-        return self._groups.setdefault(name, b"'group %d'" % len(self._groups))
+        """A process group by when it was first used: its name (in the fact `groups`) differs between ranks of different groups."""
+        if name not in self._groups and len(self._groups) < MOST_GROUPS:
+            self._groups[name] = b"'group %d'" % len(self._groups)
+            self.facts["groups"] = (*self.facts.get("groups", ()), name.decode("ascii", "replace"))
+        return self._groups.get(name, b"'group'")
 
     def _schedule(self, entry: Entry) -> None:
         """`inductor_collective_schedule` (torch 2.9 and newer): the collectives in the order in which inductor runs them."""
         for one in _list(_json(entry)):
             if (text := _text(one)) is not None:
-                self.add(entry, "collective", f"schedule: {text}", "schedule", text)
+                self.add(entry, "collective_schedule", f"{text} in inductor's schedule", text)
 
     def _metrics(self, entry: Entry) -> None:
         if self.facts.get("torch") is None and (version := _TORCH.search(entry.rest)):
@@ -257,6 +259,13 @@ def _id(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < _LARGEST_ID else None
 
 
+# Collectives are compared layer by layer: each has all of them, or those that the layers above it hide (DTensors').
+_LAYERS = {
+    b"dynamo_output_graph": ("collective", "Dynamo's graph"),
+    b"aot_forward_graph": ("collective_forward", "AOTAutograd's forward graph"),
+    b"aot_inference_graph": ("collective_forward", "AOTAutograd's forward graph"),
+    b"aot_backward_graph": ("collective_backward", "AOTAutograd's backward graph"),
+}
 _Handler = Callable[[ProcessDigest, Entry], None]
 _KINDS: dict[bytes, _Handler] = {
     b"str": ProcessDigest._string,

@@ -16,7 +16,7 @@ _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap yea
 _STAMP = re.compile(rb"[A-Z](\d\d)(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)")
 _LEAF = re.compile(rb"\n\t?[| ]*\+- ([A-Z][A-Z0-9_]*): ([^\n]*)")
 _IDS = re.compile(rb"(___check_(?:type|obj)_id\([^\n]*), \d+\)")
-_ADDRESS = re.compile(rb"\b(?:0x[0-9a-f]{6,}|\d{9,})\b")
+_ADDRESS = re.compile(rb"(?:\b|(?<=_))(?:0x[0-9a-f]{6,}|\d{9,})\b")  # torch 2.11 has `__dtensor_spec_140040036409856`
 _OWN_DEVICE = re.compile(rb"\b(device=|(?:cuda|xpu|hpu|npu):|index=)\d{1,4}\b")
 _COMMENT = re.compile(rb"(?<![ \t])[ \t]*#[^\n]*")
 _BLANK = re.compile(rb"\n[ \t]*(?=\n)")
@@ -31,6 +31,7 @@ _ON_VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "LENGTH_CHECK", "DICT_
 _BREAK_ID = re.compile(r"/gb/gb(\d{1,8})\.html")
 _BREAK_PLACE = re.compile(r"Graph break in user code at ([^\n]*):(\d{1,9})")
 _BREAK_REASON = re.compile(r"(?:Graph Break Reason: |Reason: (?:Unsupported: )?|\bUnsupported: )([^\n]*)")
+_COUNTED = re.compile(r"(<eval_with_key>)\.\d+")  # how much torch.fx generated before, whatever for
 _FILE_LINE = re.compile(r'\n *File "([^"\n]*)", line (\d{1,9})')
 
 Groups = Callable[[bytes], bytes]
@@ -65,7 +66,7 @@ def untab(payload: bytes) -> bytes:
 
 def short_path(file: str | None) -> str:
     """The end of a path: machines may have the program in different folders."""
-    return "/".join((file or "").replace("\\", "/").split("/")[-2:])
+    return "/".join(_COUNTED.sub(r"\1", file or "").replace("\\", "/").split("/")[-2:])
 
 
 def break_mark(text: str) -> tuple[str, str]:

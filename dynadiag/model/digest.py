@@ -6,7 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-EventKind = Literal["frame", "break", "recompile", "guards", "graph", "collective", "failure"]
+COLLECTIVES = ("collective", "collective_forward", "collective_backward", "collective_schedule")
+EventKind = Literal[
+    "frame",
+    "break",
+    "recompile",
+    "guards",
+    "graph",
+    "failure",
+    "collective",
+    "collective_forward",
+    "collective_backward",
+    "collective_schedule",
+]
 TroubleKind = Literal[
     "missing",
     "restarted",
@@ -31,7 +43,8 @@ class DigestEvent:
     """One thing that happened while compiling, without ids, addresses, times and numbers of devices.
 
     Equal events have equal `mark`s, whatever Python, process or machine they come from: a BLAKE2b hash in hexadecimal. `values` are
-    the codes of guards on constants and lengths, which are no part of the mark: a rank may have a value of its own.
+    the codes of guards on constants and lengths, which are no part of the mark: a rank may have a value of its own. A collective has a
+    kind for the layer whose graph it is in (`COLLECTIVES`), and a mark without its frame.
     """
 
     kind: EventKind
@@ -48,6 +61,7 @@ class Digest:
 
     `times` holds seconds since the beginning of the year by that machine's clock, `places` where the payload of each event lies in the
     log (offset and length in bytes) and `calls` the number of the call that it happened in (0: not known), one for each event.
+    `groups` are the names of the process groups in the order in which collectives use them, which the events number in that order.
     `left_out` counts events beyond what a digest holds. `error` is the exception that ended the process, as recorded.
     """
 
@@ -71,6 +85,7 @@ class Digest:
     times: tuple[float, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
     calls: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
     left_out: int = 0
 
 

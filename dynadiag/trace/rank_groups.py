@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from dynadiag.digests.texts import graph_lines, guard_lines, mark_of
 from dynadiag.errors import UnreadableInputError
-from dynadiag.model.digest import Digest, DigestEvent, FirstDifference, RankComparison, RankGroup
+from dynadiag.model.digest import COLLECTIVES, Digest, DigestEvent, FirstDifference, RankComparison, RankGroup
 from dynadiag.model.location import PayloadRef
 from dynadiag.trace.payloads import read_payload
 from dynadiag.trace.rank_troubles import troubles_of
@@ -47,7 +47,7 @@ def compared(digests: Iterable[Digest]) -> RankComparison | None:
     by_mark: dict[str, list[int]] = {}
     for rank, digest in ranks.items():
         by_mark.setdefault(_mark(digest, own), []).append(rank)
-    ordered = sorted(by_mark.items(), key=lambda item: (-len(item[1]), item[1]))
+    ordered = sorted(by_mark.items(), key=lambda item: (not ranks[item[1][0]].events, -len(item[1]), item[1]))
     base = ranks[ordered[0][1][0]]
     groups = tuple(_group(mark, members, ranks, base, own, told=at < _MOST_GROUPS_TOLD) for at, (mark, members) in enumerate(ordered))
     return RankComparison(
@@ -79,7 +79,18 @@ def _own_values(ranks: Mapping[int, Digest]) -> tuple[frozenset[str], list[str]]
 
 def _mark(digest: Digest, own: frozenset[str]) -> str:
     settings = (digest.torch or "", digest.options or "", digest.device or "")
-    return mark_of(*settings, *(text for event in digest.events for text in _key(event, own)), str(digest.left_out))
+    order = str(_order(digest.groups))
+    return mark_of(*settings, order, *(text for event in digest.events for text in _key(event, own)), str(digest.left_out))
+
+
+def _order(groups: Sequence[str]) -> list[int]:
+    """The order in which process groups are used, by numbers that ranks of other groups of the same kind share.
+
+    torch names groups by a counter that is the same on all ranks (`_process_group_name`, torch/distributed/distributed_c10d.py, 2.6 to
+    2.15), so that groups made one after the other keep their order. A hash (`use_local_synchronization`) says nothing of it.
+    """
+    counted = sorted((name for name in groups if name.isdigit()), key=int)
+    return [counted.index(name) if name.isdigit() else -1 for name in groups]
 
 
 def _key(event: DigestEvent, own: frozenset[str]) -> tuple[str, ...]:
@@ -90,23 +101,24 @@ def _key(event: DigestEvent, own: frozenset[str]) -> tuple[str, ...]:
 
 def _group(mark: str, members: list[int], ranks: Mapping[int, Digest], base: Digest, own: frozenset[str], *, told: bool) -> RankGroup:
     here = ranks[members[0]]
-    differs = told and here is not base
+    first = _first(here, base, own) if told and here is not base else None
+    ended = first is not None and first.kind != "settings" and None in (first.here, first.there)  # one just has no more
     return RankGroup(
         mark=mark,
         ranks=tuple(members),
         representative=members[0],
         events=len(here.events),
-        first=_first(here, base, own) if differs else None,
-        collectives=_collectives(here, base) if differs else None,
+        first=first,
+        collectives=None if first is None or ended else _collectives(here, base),
     )
 
 
 def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference:
     """The first event that is not the same in both; of settings, what they are, since these were set before."""
     for name, a, b in (("torch", here.torch, there.torch), ("device", here.device, there.device)):
-        if a != b:
+        if a != b and here.events and there.events:
             return FirstDifference(kind="settings", here=f"{name} {a or 'not recorded'}", there=f"{name} {b or 'not recorded'}")
-    if here.options != there.options:
+    if here.options != there.options and here.events and there.events:
         return FirstDifference(kind="settings", here="other options of torch", there=None)
     at = next(
         (
@@ -114,9 +126,10 @@ def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference:
             for number, (a, b) in enumerate(zip_longest(here.events, there.events))
             if a is not b and (a is None or b is None or _key(a, own) != _key(b, own))
         ),
-        0,
+        None,
     )
-    return _difference(here, there, at, at, own)
+    other_order = _group_order(here, there) if at is None else None
+    return other_order or _difference(here, there, at or 0, at or 0, own)
 
 
 def _difference(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> FirstDifference:
@@ -125,7 +138,7 @@ def _difference(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]
     shown = mine or its
     texts = _texts(here, there, a, b, own)
     return FirstDifference(
-        kind="end" if mine is None else mine.kind,
+        kind="end" if mine is None else "collective" if mine.kind in COLLECTIVES else mine.kind,
         here=texts[0],
         there=texts[1],
         file=None if shown is None else shown.file,
@@ -172,14 +185,42 @@ def _only(lines: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def _collectives(here: Digest, there: Digest) -> FirstDifference | None:
-    """Where the collectives alone first differ; None where they are the same in the same order."""
-    mine, its = ([at for at, event in enumerate(one.events) if event.kind == "collective"] for one in (here, there))
-    for number, (a, b) in enumerate(zip_longest(mine, its)):
-        first, second = (None if at is None else one.events[at] for one, at in ((here, a), (there, b)))
-        if first is None or second is None or first.mark != second.mark:
-            found = _difference(here, there, len(here.events) if a is None else a, len(there.events) if b is None else b, frozenset())
-            return replace(found, kind="collective", before=number)
-    return None
+    """Where the collectives alone first differ, layer by layer from the top; None where they are the same in the same order."""
+    above = False
+    for layer in COLLECTIVES:
+        mine, its = ([at for at, event in enumerate(one.events) if event.kind == layer] for one in (here, there))
+        if above and not (mine and its):
+            continue  # a graph out of a cache need not have each layer
+        for number, (a, b) in enumerate(zip_longest(mine, its)):
+            first, second = (None if at is None else one.events[at] for one, at in ((here, a), (there, b)))
+            if first is None or second is None or first.mark != second.mark:
+                if _ended_before(here if first is None else there if second is None else None):
+                    return None
+                found = _difference(here, there, len(here.events) if a is None else a, len(there.events) if b is None else b, frozenset())
+                return replace(found, kind="collective", before=number)
+        above |= bool(mine)
+    return _group_order(here, there)
+
+
+def _ended_before(shorter: Digest | None) -> bool:
+    """Whether a process has fewer collectives because it ended or its log does: it calls no others."""
+    if shorter is None:
+        return False
+    return shorter.cut_off or shorter.error is not None or (shorter.started_at is not None and not shorter.finished)
+
+
+def _group_order(here: Digest, there: Digest) -> FirstDifference | None:
+    """The first collective that uses another process group than on the other rank, where the two have the same collectives otherwise."""
+    number = next((at for at, (a, b) in enumerate(zip(_order(here.groups), _order(there.groups), strict=False)) if a != b), None)
+    if number is None:
+        return None
+    mentions = f"'group {number}'"
+    at = next((at for at, event in enumerate(here.events) if event.kind in COLLECTIVES and mentions in event.what), None)
+    if at is None or at >= len(there.events):
+        return None
+    found = _difference(here, there, at, at, frozenset())
+    mine, its = (f"{one.events[at].what} (process group {one.groups[number]})" for one in (here, there))
+    return replace(found, kind="collective", here=mine, there=its, before=sum(event.kind in COLLECTIVES for event in here.events[:at]))
 
 
 def _frames(representatives: Sequence[Digest], own: frozenset[str]) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ _MOST_TOLD = 20
 _LEAST_LATE_S = 10.0
 _LEAST_OVER_S = 5.0
 _STEADY = 0.1
+_LEAST_FIRST_S = 0.1
 _LEAST_COMMON = 3
 _MOST_MISSING = 1_000_000
 
@@ -77,11 +78,13 @@ def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
 
 
 def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
+    """In order of time, by the clocks of the logs: of several that ended in some way the first may be the cause of the others."""
     ends = [one.ended for one in ranks.values() if one.ended is not None]
     finished = any(one.finished for one in ranks.values())
     base = ranks[groups[0].representative]
     alike = {rank for group in groups if group.first is not None and group.first.kind == "end" for rank in group.ranks}
-    for rank, one in ranks.items():
+    silent: list[int] = []
+    for rank, one in sorted(ranks.items(), key=lambda item: (item[1].ended or 0.0, item[0])):
         later = max(ends, default=0.0) - (one.ended or 0.0)
         others = f"; the last record of another rank is {later:,.1f} s later" if later > 0 else ""
         at = f"after {len(one.events):,} of {len(base.events):,} events" if len(one.events) < len(base.events) else "at its end"
@@ -89,18 +92,27 @@ def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
             yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {one.error}{others}.")
         elif one.cut_off:
             yield RankTrouble(kind="cut", ranks=(rank,), text=f"The log of rank {rank} is cut in the middle of a record, {at}{others}.")
-        elif finished and not one.finished:
-            yield RankTrouble(
-                kind="died",
-                ranks=(rank,),
-                text=f"The log of rank {rank} has no normal end, unlike others: it was killed or still runs{others}.",
-            )
+        elif not one.finished and (finished or one.started_at is not None):  # logs of TORCH_TRACE have no record of an end
+            silent.append(rank)
         elif rank in alike and later >= _LEAST_OVER_S:
             yield RankTrouble(kind="ended_early", ranks=(rank,), text=f"Rank {rank} stopped compiling {at}{others}.")
         elif not one.events:
             yield RankTrouble(
                 kind="empty", ranks=(rank,), text=f"Rank {rank} compiled nothing: its log has {one.records:,} records and no frame."
             )
+    yield from _silent(silent, ranks)
+
+
+def _silent(silent: Sequence[int], ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
+    """The ranks, in order of time, whose logs of ours lack the record of a normal end."""
+    if not silent:
+        return
+    who = f"rank {silent[0]} has" if len(silent) == 1 else f"{_named(tuple(silent))} have"
+    like = "" if len(silent) == len(ranks) else ", unlike others"
+    how = "it was killed or still runs" if len(silent) == 1 else "they were killed or still run"
+    first, second = (ranks[rank].ended or 0.0 for rank in (silent[0], silent[min(1, len(silent) - 1)]))
+    told = f" Rank {silent[0]} was the first to end, {second - first:,.1f} s before the next." if second - first >= _LEAST_FIRST_S else ""
+    yield RankTrouble(kind="died", ranks=tuple(sorted(silent)), text=f"The log of {who} no normal end{like}: {how}.{told}")
 
 
 def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:

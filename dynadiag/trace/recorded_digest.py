@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dynadiag.digests.lines import FORMAT, RANK_NAME, digest_name
-from dynadiag.digests.process import MOST_EVENTS, ProcessDigest
+from dynadiag.digests.process import MOST_EVENTS, MOST_GROUPS, ProcessDigest
 from dynadiag.digests.texts import stamp_of
 from dynadiag.files import read_small
 from dynadiag.model.digest import Digest, DigestEvent, EventKind
@@ -109,6 +109,8 @@ class _Reading:
                 self.process.facts[name] = _short(value)
             elif name == "finished":
                 self.process.facts[name] = value is True
+            elif name == "groups":
+                self.process.facts[name] = tuple(map(_short, as_list(value)[:MOST_GROUPS]))
 
     def _reach(self, end: int, records: int, time: float | None) -> None:
         if end < self.end or records < self.process.records:

@@ -122,6 +122,81 @@ def test_collectives_in_another_order_or_shape_are_told(tmp_path):
     assert "collective 1 is" in finding.why and finding.cost.value == 2
 
 
+REDUCE = next(line for line in GRAPH.splitlines() if "all_reduce" in line)
+
+
+def test_a_break_between_collectives_leaves_them_in_order(tmp_path):
+    """As recorded on four ranks of gloo: rank 1 has its second collective in the graph of another frame."""
+    one = f"class G:\n{REDUCE}\n"
+    for rank in range(3):
+        log = LogBuilder(1000 + rank).intern("/home/me/train.py").start(0)
+        for kind in ("dynamo_output_graph", "aot_inference_graph"):
+            log.record(kind, {}, one if rank == 1 else f"{one}{REDUCE}\n", frame=0)
+        if rank == 1:
+            log.start(1, name="torch_dynamo_resume_in_f_at_5", line=5)
+            log.record("dynamo_output_graph", {}, one, frame=1).record("aot_inference_graph", {}, one, frame=1)
+        log.write(tmp_path, f"x_rank_{rank}_x.log")
+    (odd,) = comparison(tmp_path).groups[1:]
+    assert odd.ranks == (1,) and odd.first.kind == "graph" and odd.collectives is None
+
+
+def test_collectives_are_compared_layer_by_layer(tmp_path):
+    """A graph with one more collective is told as that, and not as a collective of Dynamo's graph against one of AOTAutograd's."""
+    for rank in range(3):
+        graph = GRAPH if rank != 1 else GRAPH.replace(REDUCE, f"{REDUCE}\n{REDUCE}")
+        rank_log(rank, graph=graph).record("aot_inference_graph", {}, graph, frame=0).write(tmp_path, f"x_rank_{rank}_x.log")
+    (odd,) = comparison(tmp_path).groups[1:]
+    assert odd.ranks == (1,) and odd.collectives.kind == "collective" and odd.collectives.before == 1
+    assert "all_reduce" in odd.collectives.here and "all_gather" in odd.collectives.there
+    assert all("Dynamo's graph" in text for text in (odd.collectives.here, odd.collectives.there))
+
+
+def grouped(*names):
+    reduce = "torch.ops._c10d_functional.all_reduce.default"
+    return "\n".join(("class G:", *(f"    a{at}: \"f32[8]\" = {reduce}(x, 'sum', '{name}')" for at, name in enumerate(names))))
+
+
+def test_process_groups_used_in_another_order_are_told_and_groups_of_other_names_are_not(tmp_path):
+    names = {0: ("1", "2"), 1: ("2", "1"), 2: ("1", "2"), 3: ("3", "4"), 4: ("3", "4")}
+    write(tmp_path, names, **{f"r{rank}": {"graph": grouped(*used)} for rank, used in names.items()})
+    equal, odd = comparison(tmp_path).groups
+    assert equal.ranks == (0, 2, 3, 4) and odd.ranks == (1,)
+    assert "process group 2" in odd.collectives.here and "process group 1" in odd.collectives.there
+    assert odd.first.kind == "collective" and odd.first.here == odd.collectives.here
+
+
+def test_guards_of_dtensors_do_not_tell_ranks_apart(tmp_path):
+    """Torch 2.11 puts the address of the spec behind an underscore."""
+    guard = "\n| +- LAMBDA_GUARD: __dtensor_spec_%d"
+    write(tmp_path, range(3), **{f"r{rank}": {"guards": GUARDS + guard % (140040036409856 + rank * 640)} for rank in range(3)})
+    assert len(comparison(tmp_path).groups) == 1
+
+
+def test_the_counter_in_the_name_of_generated_code_does_not_tell_ranks_apart(tmp_path):
+    for rank in range(3):
+        log = LogBuilder(1000 + rank).intern(f"<eval_with_key>.{5 + rank}")
+        log.start(0).write(tmp_path, f"x_rank_{rank}_x.log")
+    assert len(comparison(tmp_path).groups) == 1
+
+
+def test_ranks_that_compiled_nothing_are_not_what_others_are_compared_with(tmp_path):
+    write(tmp_path, range(2), r1={"graph": GRAPH.replace("relu()", "relu6()")})
+    for rank in range(2, 5):
+        LogBuilder(1000 + rank).intern("a").write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    found = comparison(tmp_path)
+    assert [group.ranks for group in found.groups] == [(0,), (1,), (2, 3, 4)]
+    assert found.groups[1].first.kind == "graph" and found.groups[2].collectives is None
+
+
+def test_a_rank_that_ended_early_is_not_told_as_one_with_other_collectives(tmp_path):
+    whole = rank_log(1)
+    whole.parts = whole.parts[:-3]  # killed while it compiled: no graph any more
+    write(tmp_path, (0, 2, 3))
+    whole.write(tmp_path, "dedicated_log_torch_trace_rank_1_x.log")
+    (odd,) = comparison(tmp_path).groups[1:]
+    assert odd.ranks == (1,) and odd.first.kind == "end" and odd.collectives is None
+
+
 def test_the_result_does_not_depend_on_workers_or_the_order_of_files(tmp_path, monkeypatch):
     monkeypatch.setattr(rank_logs, "_LEAST_BYTES", 0)
     write(tmp_path, range(18), r4={"text": BREAK.replace("train.py:5", "train.py:8")})
@@ -220,6 +295,20 @@ def test_what_is_odd_about_a_rank_is_told_with_its_evidence(odd, kind, words):
     found = compared([*(digest(rank, **facts) for rank in range(3)), *odd])
     (trouble,) = [one for one in found.troubles if one.kind == kind]
     assert words in trouble.text
+
+
+def test_of_ranks_that_all_died_the_first_is_named():
+    ours = {"started_at": "2026-11-24T18:00:00Z"}
+    made = [replace(digest(rank, **ours), ended=105.0 if rank == 2 else 109.0 + rank / 10) for rank in range(4)]
+    (trouble,) = [one for one in compared(made).troubles if one.kind == "died"]
+    assert trouble.ranks == (0, 1, 2, 3) and "Rank 2 was the first to end, 4.0 s before the next" in trouble.text
+    raised = [replace(one, error="RuntimeError: no more data" if one.rank == 2 else "RuntimeError: Connection closed") for one in made]
+    told = [one.text for one in compared(raised).troubles if one.kind == "died"]
+    assert told[0] == "Rank 2 ended with an exception: RuntimeError: no more data; the last record of another rank is 4.3 s later."
+
+
+def test_logs_of_torch_trace_have_no_normal_end_and_nobody_is_called_dead():
+    assert compared(digest(rank) for rank in range(4)).troubles == ()
 
 
 def test_nothing_is_odd_about_equal_ranks():
