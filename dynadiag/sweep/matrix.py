@@ -17,10 +17,12 @@ from dynadiag.sweep.inside.subject import SUITES
 
 VERBS = ("run", "explain", "parity", "bench", "fix")
 """What can be done with a subject; `run` runs it and looks at how it ended."""
+EXPLAIN_OPTIONS = ("--cost", "--no-probe", "--no-pictures")
+"""The options of `explain` that a matrix may give to all its tasks."""
 _MOST_BYTES = 4 << 20
 _PRECISIONS = ("fp32", "bf16", "fp16")
 _DEVICES = ("cpu", "cuda")
-_TOP = ("verbs", "timeout-s", "memory-gb", "subjects", "arms")
+_TOP = ("verbs", "explain-options", "timeout-s", "memory-gb", "subjects", "arms")
 _SUBJECTS = ("scripts", "functions", "suites")
 _SUITE = ("name", "limit", "models")
 
@@ -73,6 +75,7 @@ class Matrix:
     suites: tuple[SuiteChoice, ...] = ()
     arms: tuple[Arm, ...] = (Arm(name="default"),)
     verbs: tuple[str, ...] = ("explain",)
+    explain_options: tuple[str, ...] = ()
     timeout_s: float = 600.0
     memory_bytes: int | None = None
 
@@ -134,6 +137,10 @@ def read_matrix(path: Path) -> Matrix:
     for verb in verbs:
         if verb not in VERBS:
             raise UsageError(f"{path}: verbs has to be of {', '.join(VERBS)}, not {verb!r:.60}")
+    explain_options = top.texts("explain-options")
+    for option in explain_options:
+        if option not in EXPLAIN_OPTIONS:
+            raise UsageError(f"{path}: explain-options has to be of {', '.join(EXPLAIN_OPTIONS)}, not {option!r:.60}")
     memory_gb = top.number("memory-gb", least=0.1)
     matrix = Matrix(
         folder=folder,
@@ -142,6 +149,7 @@ def read_matrix(path: Path) -> Matrix:
         suites=tuple(_suite(one, f"{path}: [subjects] suites") for one in subjects.get("suites", list, "a list", [])),
         arms=tuple(_arm(one, f"{path}: [[arms]] {number}", folder) for number, one in enumerate(arms, 1)) or (Arm(name="default"),),
         verbs=tuple(dict.fromkeys(verbs)),
+        explain_options=tuple(sorted(set(explain_options))),
         timeout_s=top.number("timeout-s", least=1) or 600.0,
         memory_bytes=None if memory_gb is None else int(memory_gb * 1e9),
     )

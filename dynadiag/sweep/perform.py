@@ -79,6 +79,7 @@ class _Ended:
     cpu_s: float
     memory_kb: int
     cut: Status | None
+    gpus: str | None
 
 
 def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
@@ -92,7 +93,7 @@ def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
     if task.verb == "run":
         return [task.arm.python, script, *rest]
     if task.verb == "explain":
-        return [*own, "--quiet", "--python", task.arm.python, "--timeout", str(limits.timeout_s), script, *rest]
+        return [*own, "--quiet", "--python", task.arm.python, "--timeout", str(limits.timeout_s), *task.options, script, *rest]
     if task.verb == "parity":
         return [*own, "--python", task.arm.python, script, *rest]
     if task.verb == "minify":
@@ -140,6 +141,7 @@ def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tupl
         cpu_s=used.ru_utime + used.ru_stime,
         memory_kb=max(most_kb, used.ru_maxrss),
         cut=cut,
+        gpus=environment.get("CUDA_VISIBLE_DEVICES") if task.arm.gpus else None,  # ours, or those that Ray gave to its worker
     )
 
 
@@ -248,11 +250,12 @@ def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: St
         verdict=_verdict(task.verb, report) if status == "done" else None,
         exit_status=ended.exit_status,
         signal=ended.signal,
-        started_at=started.isoformat(timespec="seconds"),
+        started_at=started.isoformat(timespec="milliseconds"),
         wall_s=round(ended.wall_s, 3),
         cpu_s=round(ended.cpu_s, 3),
         memory_mb=round(ended.memory_kb / 1000, 1),
         host=platform.node(),
+        gpus=ended.gpus,
         graphs=summary.get("graphs"),
         break_sites=summary.get("graph_break_sites"),
         recompiles=summary.get("recompiles"),
@@ -296,7 +299,7 @@ def _times(speedup: Any) -> str:
 
 def _findings(report: dict[str, Any] | None) -> Iterator[Finding]:
     for one in (report or {}).get("findings") or ():
-        where = one.get("where") or {}
+        where, cost = one.get("where") or {}, one.get("cost") or {}
         yield Finding(
             code=str(one.get("code")),
             severity=str(one.get("severity")),
@@ -304,4 +307,6 @@ def _findings(report: dict[str, Any] | None) -> Iterator[Finding]:
             title=str(one.get("title"))[:500],
             file=where.get("file"),
             line=where.get("line"),
+            cost=cost.get("value"),
+            unit=cost.get("unit"),
         )

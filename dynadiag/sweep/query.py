@@ -28,13 +28,18 @@ VIEWS = {
     "places": "SELECT finding.file AS file, finding.line AS line, finding.code AS code, count(DISTINCT subject) AS subjects,"
     " list(DISTINCT subject)[:5] AS some FROM rows, unnest(findings) AS each(finding)"
     " WHERE finding.file IS NOT NULL GROUP BY ALL ORDER BY subjects DESC, file, line, code",
+    "costs": "SELECT finding.unit AS unit, finding.cost AS cost, subject, arm, finding.code AS code, finding.file AS file,"
+    " finding.line AS line FROM rows, unnest(findings) AS each(finding) WHERE finding.cost IS NOT NULL"
+    " ORDER BY unit = 'ms per call' DESC, unit, cost DESC, subject, arm, code, file, line",
     "slowest": "SELECT subject, arm, compile_s, cpu_s, memory_mb FROM rows WHERE compile_s IS NOT NULL"
     " ORDER BY compile_s DESC, subject, arm",
 }
 """Ready-made views by name."""
 _TYPES = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "dict": "JSON", "Status": "VARCHAR"}
 _LONGEST_ROW = 256 << 20
-_FINDINGS = "STRUCT(code VARCHAR, severity VARCHAR, fingerprint VARCHAR, title VARCHAR, file VARCHAR, line BIGINT)[]"
+_FINDINGS = (
+    "STRUCT(code VARCHAR, severity VARCHAR, fingerprint VARCHAR, title VARCHAR, file VARCHAR, line BIGINT, cost DOUBLE, unit VARCHAR)[]"
+)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ WELL = ("done", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding of a report, short."""
+    """A finding of a report, short. `cost` in `unit`, such as "ms per call" with `--cost`; None where nothing was measured or counted."""
 
     code: str
     severity: str
@@ -34,6 +34,8 @@ class Finding:
     title: str = ""
     file: str | None = None
     line: int | None = None
+    cost: float | None = None
+    unit: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Row:
     """What came of one task. Seconds of the task's processes; `memory_mb` of them together, as seen every half second.
 
     `verdict` is that of `parity`, `bench` and `fix`, whose exit status is 1 for a bad one. The counts are those of `report.json`, None
-    where the verb has none or no report came of it.
+    where the verb has none or no report came of it. `gpus` are the ids of those that the task had for itself.
     """
 
     key: str
@@ -64,6 +66,7 @@ class Row:
     cpu_s: float | None = None
     memory_mb: float | None = None
     host: str | None = None
+    gpus: str | None = None
     graphs: int | None = None
     break_sites: int | None = None
     recompiles: int | None = None
@@ -157,10 +160,14 @@ def _row(message: dict[str, Any] | None) -> Row | None:
 
 def _finding(value: Any) -> Finding:
     given = value if isinstance(value, dict) else {}
-    taken = {name: given[name] for name in ("fingerprint", "title", "file") if isinstance(given.get(name), str)}
-    line = given.get("line")
+    taken = {name: given[name] for name in ("fingerprint", "title", "file", "unit") if isinstance(given.get(name), str)}
+    line, cost = given.get("line"), given.get("cost")
     return Finding(
-        code=str(given.get("code"))[:200], severity=str(given.get("severity"))[:20], line=line if type(line) is int else None, **taken
+        code=str(given.get("code"))[:200],
+        severity=str(given.get("severity"))[:20],
+        line=line if type(line) is int else None,
+        cost=cost if type(cost) in (int, float) else None,
+        **taken,
     )
 
 

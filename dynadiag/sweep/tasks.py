@@ -26,7 +26,8 @@ _PLACEHOLDERS = ("backend", "mode", "dynamic", "precision", "train", "device")
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One program to run in one way. `words` are the script and its arguments; `cwd` is where it runs. `versions` by package.
+    """One program to run in one way. `words` are the script and its arguments, `options` those of the verb; `cwd` is where it runs.
+    `versions` by package.
 
     `key` is a digest of subject, arm, verb and versions: a row with it makes the task done.
     """
@@ -39,6 +40,7 @@ class Task:
     words: tuple[str, ...]
     cwd: str
     versions: tuple[tuple[str, str | None], ...]
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,8 @@ def _task(matrix: Matrix, subject: _Subject, arm: Arm, verb: str, words: tuple[s
     versions = (("dynadiag", dynadiag.__version__), *_versions(arm.python))
     if suite in inside.SUITES:
         versions = (*versions, (suite, _listed(arm.python, suite)[1]))
-    said = json.dumps([subject.name, arm.name, arm.settings, arm.gpus, verb, words[1:], subject.content, versions])
+    options = matrix.explain_options if verb == "explain" else ()
+    said = json.dumps([subject.name, arm.name, arm.settings, arm.gpus, verb, *options, words[1:], subject.content, versions])
     return Task(
         key=hashlib.sha256(said.encode()).hexdigest()[:20],
         subject=subject.name,
@@ -98,6 +101,7 @@ def _task(matrix: Matrix, subject: _Subject, arm: Arm, verb: str, words: tuple[s
         words=words,
         cwd=str(matrix.folder),
         versions=versions,
+        options=options,
     )
 
 

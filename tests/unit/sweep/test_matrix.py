@@ -56,9 +56,11 @@ def test_a_key_names_subject_arm_verb_and_versions(folder):
     assert again.key == before.key  # how long it may take does not make it another task
     (other_arm,) = tasks_of(matrix_of(folder, f'{text}[[arms]]\nname = "x"\n'))
     (other_verb,) = tasks_of(matrix_of(folder, f'verbs = ["run"]\n{text}'))
+    (other_options,) = tasks_of(matrix_of(folder, f'explain-options = ["--cost"]\n{text}'))
+    assert other_options.options == ("--cost",)
     (folder / "a.py").write_text("print('changed')\n")
     (other_file,) = tasks_of(matrix_of(folder, text))
-    assert len({before.key, other_arm.key, other_verb.key, other_file.key}) == 4
+    assert len({before.key, other_arm.key, other_verb.key, other_options.key, other_file.key}) == 5
 
 
 def test_arms_that_a_script_cannot_tell_apart_are_refused(folder):
@@ -82,6 +84,7 @@ def test_arms_that_a_script_cannot_tell_apart_are_refused(folder):
         ('[subjects]\nsuites = [{ limit = 3 }]', "name is missing"),
         ('[subjects]\nsuites = [{ name = "timm", limit = 0 }]', "limit has to be at least 1"),
         ('verbs = ["explian"]\n[subjects]\nscripts = ["a.py"]', "verbs has to be of run, explain"),
+        ('explain-options = ["--no-prob"]\n[subjects]\nscripts = ["a.py"]', "explain-options has to be of --cost, --no-probe"),
         ('timeout-s = true\n[subjects]\nscripts = ["a.py"]', "timeout-s has to be a number"),
         ('[subjects]\nscripts = ["a.py"]\n[[arms]]\nname = "x"\npython = "no/python"', "python: there is no file"),
         ('[subjects]\nscripts = ["a.py"]\n[[arms]]\nname = "x"\nprecision = "fp8"', "precision has to be one of fp32, bf16, fp16"),

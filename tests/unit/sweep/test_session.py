@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,6 @@ def test_a_task_gets_gpus_of_its_own(tmp_path, monkeypatch):
     said = [(tmp_path / "out" / TASKS / row.key / "output.txt").read_text().strip() for row in state.rows]
     assert len(said) == 5
     assert set(said) == {"4", "7"}
+    assert [row.gpus for row in state.rows] == said
+    spans = sorted((row.gpus, datetime.fromisoformat(row.started_at).timestamp(), row.wall_s) for row in state.rows)
+    assert all(one[1] + one[2] <= two[1] + 0.002 for one, two in itertools.pairwise(spans) if one[0] == two[0])  # never shared

@@ -64,6 +64,13 @@ def test_a_query_is_sql_or_a_view(swept):
     assert "GB0059" in sweep("query", swept, "codes", status=0)
 
 
+def test_the_most_expensive_findings_come_first_and_measured_ones_before_counted_ones(tmp_path):
+    found = [(3.0, "recompiles"), (0.4, "ms per call"), (12.5, "ms per call"), (None, None)]
+    append(tmp_path, row_of(findings=tuple(finding(cost=cost, unit=unit) for cost, unit in found)))
+    given = json.loads(sweep("query", tmp_path, "select cost, unit from costs", "--format", "json", status=0))
+    assert given["rows"] == [[12.5, "ms per call"], [0.4, "ms per call"], [3.0, "recompiles"]]
+
+
 @pytest.mark.parametrize(
     "sql", ["select * from read_text('/etc/passwd')", "copy rows to '/tmp/x.csv'", "attach '/tmp/x.db'", "selec 1", "no_view"]
 )
