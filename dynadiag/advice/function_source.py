@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 
 from dynadiag.advice.source import dotted
 from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.statements import parsed_module
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
 # A recording keeps no more of a function (`torch_compat/trace/stacks.py`, one line fewer each): what is as long may go on.
 _MOST_ROWS, _MOST_TEXT = 120, 5_900
 _MOST_STEPS = 6
+_MOST_SIDES = 8
 _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})
 
 
@@ -54,22 +56,22 @@ class FunctionSource:
         found = (one for one in self._body if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))
         return tuple(one for one in found if dotted(one) == name)
 
-    def symbol_would_do(self, name: str) -> bool:
-        """Whether all that the function does with the number is arithmetic with tensors, so that it need not be known.
+    def sides(self, name: str) -> int | None:
+        """How many versions do for all values of the number if it is a symbol: one for each side of the conditions on it, 1 without any.
 
-        Not where it is compared, indexes, bounds a loop, is passed on to a function that is not torch's, printed, returned as it is, or
-        where the object that it belongs to is passed on.
+        None where it has to be known: where it indexes, bounds a loop, is passed on to a function that is not torch's, printed, returned
+        as it is, or where the object that it belongs to is passed on.
         """
-        return self._arithmetic_only(name, frozenset(), 0)
+        return self._sides(name, frozenset(), 0)
 
-    def _arithmetic_only(self, name: str, seen: frozenset[str], others: int) -> bool:
+    def _sides(self, name: str, seen: frozenset[str], others: int) -> int | None:
         """`others` counts what the arithmetic that made the name took beside constants and the number itself."""
         if name in seen:
-            return True
+            return 1
         reads = self._reads(name)
         if not reads or len(seen) > _MOST_STEPS or self._handed_on(name):
-            return False
-        return all(self._is_arithmetic(one, seen | {name}, others) for one in reads)
+            return None
+        return _product(self._sides_at(one, seen | {name}, others) for one in reads)
 
     def _handed_on(self, name: str) -> bool:
         """Whether the object with the attribute (`settings` of `settings.scale`) goes where its attributes may be read unseen."""
@@ -87,7 +89,7 @@ class FunctionSource:
         call = self._parents.get(id(parent))
         return isinstance(call, ast.Call) and call.func is parent
 
-    def _is_arithmetic(self, node: ast.AST, seen: frozenset[str], others: int) -> bool:
+    def _sides_at(self, node: ast.AST, seen: frozenset[str], others: int) -> int | None:
         top = node
         while (parent := self._parents.get(id(top))) is not None:
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, _OPERATORS):
@@ -97,19 +99,44 @@ class FunctionSource:
                 break
             top = parent
         if isinstance(parent, ast.AugAssign):
-            return isinstance(parent.op, _OPERATORS) and parent.value is top
+            return 1 if isinstance(parent.op, _OPERATORS) and parent.value is top else None
         if isinstance(parent, ast.Assign):
             names = [dotted(target) for target in parent.targets]
-            return all(one is not None and self._arithmetic_only(one, seen, others) for one in names)
+            return _product(None if one is None else self._sides(one, seen, others) for one in names)
+        if isinstance(parent, ast.Compare | ast.If | ast.IfExp):
+            return 2 if self._decides(parent, top) else None
+        if isinstance(parent, ast.Slice):
+            around = self._parents.get(id(parent))  # `x[:, n:]`: nothing but a tensor takes several indices
+            return 1 if isinstance(around, ast.Tuple) and isinstance(self._parents.get(id(around)), ast.Subscript) else None
         if not others:
-            return False
+            return None
         if isinstance(parent, ast.Call):
-            return top is not parent.func and _is_torchs(parent)
-        return isinstance(parent, ast.Return) or (isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call))
+            return 1 if top is not parent.func and _is_torchs(parent) else None
+        called = isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call)
+        return 1 if isinstance(parent, ast.Return) or called else None
+
+    def _decides(self, node: ast.Compare | ast.If | ast.IfExp, number: ast.AST) -> bool:
+        """Whether Python decides by the number here: alone, or compared with a constant or an attribute that the function only reads."""
+        if not isinstance(node, ast.Compare):
+            return node.test is number
+        others = [one for one in (node.left, *node.comparators) if one is not number]
+        plain = all(isinstance(one, ast.Constant) or (isinstance(one, ast.Attribute) and not self._writes(one)) for one in others)
+        if not plain or len(node.ops) != 1 or isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot):
+            return False
+        top: ast.AST = node
+        while isinstance(parent := self._parents.get(id(top)), ast.BoolOp) or (
+            isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+        ):
+            top = parent
+        return isinstance(parent, ast.If | ast.IfExp) and parent.test is top
+
+    def _writes(self, node: ast.expr) -> bool:
+        stored = (one for one in self._body if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load))
+        return dotted(node) is None or any(dotted(one) == dotted(node) for one in stored)
 
     def meet_tensors(self, calls: Sequence[ast.Call]) -> bool:
         """Whether all that becomes of what these calls return is arithmetic with tensors."""
-        return all(self._is_arithmetic(one, frozenset(), 0) for one in calls)
+        return all(self._sides_at(one, frozenset(), 0) == 1 for one in calls)
 
     def math_calls(self, name: str) -> tuple[ast.Call, ...]:
         """The calls of Python's `math` that read the name."""
@@ -205,6 +232,13 @@ def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:
         return False
     stored = any(isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load) for one in nodes)
     return not stored and not any(isinstance(one, ast.Attribute) and one.attr.endswith("_") for one in nodes)
+
+
+def _product(sides: Iterable[int | None]) -> int | None:
+    """All sides together; None if one of the parts has to be known, or there are too many to say so."""
+    found = list(sides)
+    known = [one for one in found if one is not None]
+    return prod(known) if found and len(known) == len(found) and prod(known) <= _MOST_SIDES else None
 
 
 def _is_bounded(node: ast.AST) -> bool:

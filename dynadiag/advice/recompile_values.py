@@ -64,24 +64,33 @@ def _learning_rate() -> Iterable[Advice]:
     yield Advice(slug="lr-as-tensor", text=text)
 
 
-def _module_integer(cause: Cause) -> Iterable[Advice]:
-    """An integer attribute of a module, where the whole function only counts it or does arithmetic with tensors with it.
+def sides_of_integer(cause: Cause) -> int | None:
+    """How many versions do for an integer attribute of a module that is a symbol; None where it has to be known.
 
     The option leaves those constant that torch reaches through a global (`G['net'].step`, torch 2.15).
     """
-    if is_global(cause.raw_source):
-        return
+    if cause.kind != "value" or not is_module_integer(cause) or is_global(cause.raw_source):
+        return None
     function, name = None if cause.resumed else cause.function, cause.source
+    if function is None and (function := cause.reader) is not None and function.node.args.args:
+        name = f"{function.node.args.args[0].arg}.{cause.source.rpartition('.')[2]}"
     if function is None:
-        function, name = cause.reader, f"self.{cause.source.rpartition('.')[2]}"
-    if function is None or not (function.only_counts(name) or function.symbol_would_do(name)):
+        return None
+    return 1 if function.only_counts(name) else function.sides(name)
+
+
+def _module_integer(cause: Cause) -> Iterable[Advice]:
+    """An integer attribute of a module, which few versions serve once it is a symbol (`sides_of_integer`)."""
+    sides = sides_of_integer(cause)
+    if sides is None:
         return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
+    most = f": then {sides + 1} versions do for all of its values, one of them for each side of what decides by it" if sides > 1 else ""
     yield Advice(
         slug="unspec-int-on-module",
         text=(
             f"`{cause.source}` is an integer attribute of an nn.Module, which torch treats as a constant. Let it become dynamic, before "
-            "the first call."
+            f"the first call{most}."
         ),
         after=f"{option} = True",
         options=(option,),

@@ -7,8 +7,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from dynadiag.advice.recompile_reasons import reason, split_reason
+from dynadiag.advice.recompile_values import sides_of_integer
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import (
@@ -105,7 +107,8 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     reasons = tuple(reason(cause) for cause in causes)
     splits = [said for cause in causes if (said := split_reason(cause)) is not None or not cause.dynamic]
     split = None if None in splits else next(iter(splits), None)
-    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, facts.stays)
+    sides = prod(sides_of_integer(cause) or 1 for cause in causes)
+    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, facts.stays, sides)
 
 
 def user_line(frame: Frame, run: Run) -> Location | None:

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag import trace
+from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.source import parse_line
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import is_global, readable
@@ -181,7 +182,7 @@ def _changed_outside(changed: list[Changed], lines: Container[tuple[str, int | N
     """State that compiled code reads and that changed between two calls without compiled code doing it."""
     grouped: dict[tuple[str, str | None, int | None], list[Changed]] = {}
     for one in changed:
-        if _is_state(one.guard):
+        if _is_state(one.guard) and not _is_passed(one, run):
             grouped.setdefault((one.guard.source, one.frame.file, one.frame.line), []).append(one)
     for group in grouped.values():
         yield _outside(group, lines, run)
@@ -190,6 +191,13 @@ def _changed_outside(changed: list[Changed], lines: Container[tuple[str, int | N
 def _is_state(guard: FailedGuard) -> bool:
     """Whether the source is state of an object or of a module, not an argument that is simply another one in each call."""
     return guard.kind in ("value", "length", "keys", "contains", "attribute") and ("." in guard.source or is_global(guard.raw_source))
+
+
+def _is_passed(changed: Changed, run: Run) -> bool:
+    """Whether the object is an argument of the compiled function: whether each call got the same one is not recorded."""
+    frame, root = changed.frame, re.match(r"(?:len\()?(?:L\[')?(\w+)", changed.guard.raw_source)
+    source = None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
+    return source is not None and root is not None and not is_global(changed.guard.raw_source) and root[1] in source.parameters
 
 
 def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Fact:

@@ -126,7 +126,7 @@ def _writing(run: Run) -> frozenset[tuple[int, str | None, str | None]]:
 def _is_guarded(record: MutationRecord) -> bool:
     """Whether a later call may find another object than this one did; the tensors of a module's buffers are not told apart."""
     try:
-        changed = [one.source or "" for one in side_effects(record.payload)]
+        changed = [one.source for one in side_effects(record.payload) if one.source is not None]  # others were made by the call
     except UnreadableInputError:
         return True
     return any("___stack" not in one and not one.endswith("._buffers") for one in changed)

@@ -17,8 +17,9 @@ _BOTH = " This ends both recompiles."
 _SEVERAL = 4
 _MOST_VERSIONS = 64
 # With them torch makes dynamic what has changed once.
-_AFTER_A_CHANGE = frozenset({"parameter-shapes", "unspec-int-on-module", "drop-dynamic-false", "number-as-operand"})
-_MARK = "mark-dynamic"
+_AFTER_A_CHANGE = frozenset({"parameter-shapes", "drop-dynamic-false", "number-as-operand"})
+_MARK, _INTEGER = "mark-dynamic", "unspec-int-on-module"
+_SIDES = frozenset({"condition", "duck_size", "zero_one"})  # counted among those that stay (`size_conditions`)
 _TWO_STATES = frozenset({"none", "requires_grad", "dispatch_keys", "global_state", "attribute", "aliasing", "zero_one"})
 _NAMED_STATES = frozenset({"dtype", "device", "rank", "type", "value", "module"})
 
@@ -97,12 +98,11 @@ class _Ended:
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
         self._restless = {id(row) for one in group for row in one.rows if restless(row)}
-        self._kept: Counter[tuple[str, str]] = Counter()  # recompiles in the code that a change is for, and not ended by it
-        self._all: Counter[tuple[str, str]] = Counter()
+        self._most: Counter[tuple[str, str]] = Counter()  # recompiles in the code that a change is for, less those that stay
         for one in group:
-            for change in {_change(fix) for given in one.advice for fix in given if fix.slug == _MARK}:
-                self._kept[change] += one.stays
-                self._all[change] += len(one.code.steps)
+            for change in {_change(fix) for given in one.advice for fix in given if fix.slug in (_MARK, _INTEGER)}:
+                other = {step.id for row in one.rows if id(row) not in self._rows[change] and row.kind not in _SIDES for step in row.steps}
+                self._most[change] += len(one.code.steps) - len(other) - (one.stays if change[0] == _MARK else one.sides)
         self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
 
     def apart(self, one: Advice, other: Advice) -> bool:
@@ -119,6 +119,6 @@ class _Ended:
             return 0
         removed = Counter(step for row in rows for step in {step.id for step in row.steps})
         ended = sum(count == self._of_step[step] for step, count in removed.items())
-        if (change := _change(fix)) in self._all:
-            ended = min(ended, self._all[change] - self._kept[change])
+        if (change := _change(fix)) in self._most:
+            ended = min(ended, self._most[change])
         return max(0, ended - (fix.slug in _AFTER_A_CHANGE))

@@ -19,7 +19,7 @@ class Recompiled:
     """One code object with everything that was made of it: table, advice and reasons for its rows, and the line that called it.
 
     `split` says which break it has versions of its own by. `stays`: how many of its recompiles come whatever size is dynamic from the first
-    call on.
+    call on; `sides`: how many versions come for the integers of modules once they are symbols.
     """
 
     code: CodeObject
@@ -31,6 +31,7 @@ class Recompiled:
     limit: Limit
     call: Location | None
     stays: int
+    sides: int
 
 
 Group = Sequence[Recompiled]

@@ -10,49 +10,61 @@ def function(*body, head="def step(self, x, scale, n):"):
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "would_do"),
+    ("name", "body", "sides"),
     [
-        ("scale", ["return x * scale"], True),
-        ("scale", ["return (x * scale).sum()"], True),
-        ("scale", ["y = -scale * x", "return torch.relu(y + 1)"], True),
-        ("scale", ["y = scale / n", "return x + y * x"], True),
-        ("scale", ["x *= scale", "return x"], True),
-        ("self.scale", ["return x * self.scale"], True),
-        ("scale", ["y = scale", "return x * y"], True),
-        ("scale", ["y = min(1.0, scale / n)", "return x * y"], True),
-        ("scale", ["y = max(scale / n, 0.1)", "return x * y"], True),
-        ("scale", ["y = min(x.mean(), scale / n)", "return x * y"], False),
-        ("scale", ["y = min((1.0, scale / n), key=abs)", "return x * y"], False),
-        ("scale", ["y = min(3, scale)", "return x[:y]"], False),
-        ("scale", ["y = scale / n", "if y > 1:", "    return x", "return x * y"], False),
-        ("scale", ["if scale > 1:", "    x = -x", "return x * scale"], False),
-        ("scale", ["return x * math.cos(scale)"], False),
-        ("scale", ["return torch.full((3,), scale / 1000)"], False),
-        ("scale", ["return torch.full((3,), scale / n)"], False),
-        ("scale", ["return F.dropout(x, scale)"], False),
-        ("n", ["return x[:n] * n"], False),
-        ("n", ["for i in range(n):", "    x = x * n", "return x"], False),
-        ("scale", ["return x * scale, scale"], False),
-        ("scale", ["self.last = scale", "return x * scale"], False),
-        ("scale", ["return x * scale, helper(scale)"], False),
-        ("scale", ["return helper(x * scale)"], False),
-        ("scale", ["print(f'{scale}')", "return x * scale"], False),
-        ("self.scale", ["return helper(self) * self.scale"], False),
-        ("cfg.scale", ["return self.pool(x, cfg) * cfg.scale"], False),
-        ("cfg.scale", ["return x * cfg.scale"], True),
-        ("cfg.scale", ["return self.norm(x) * cfg.scale"], True),
-        ("self.scale", ["return self.norm(x) * self.scale"], False),  # `norm` may be a method that reads it
-        ("scale", ["return x"], False),
-        ("scale", ["return 2 * scale"], False),
+        ("scale", ["return x * scale"], 1),
+        ("scale", ["return (x * scale).sum()"], 1),
+        ("scale", ["y = -scale * x", "return torch.relu(y + 1)"], 1),
+        ("scale", ["y = scale / n", "return x + y * x"], 1),
+        ("scale", ["x *= scale", "return x"], 1),
+        ("self.scale", ["return x * self.scale"], 1),
+        ("scale", ["y = scale", "return x * y"], 1),
+        ("scale", ["y = min(1.0, scale / n)", "return x * y"], 1),
+        ("scale", ["y = max(scale / n, 0.1)", "return x * y"], 1),
+        ("scale", ["y = min(x.mean(), scale / n)", "return x * y"], None),
+        ("scale", ["y = min((1.0, scale / n), key=abs)", "return x * y"], None),
+        ("scale", ["y = min(3, scale)", "return x[:y]"], None),
+        ("scale", ["y = scale / n", "if y > 1:", "    return x", "return x * y"], 2),
+        ("scale", ["if scale > 1:", "    x = -x", "return x * scale"], 2),
+        ("self.n", ["self.n += 1", "return x - (n if self.n <= self.warm else self.mu)"], 2),
+        ("self.n", ["self.n += 1", "if self.n % 5 == 0 and self.log:", "    x = -x", "return x * (1 - 0.9**self.n)"], 2),
+        ("self.n", ["if self.n < 3:", "    return x", "if self.n < 7:", "    return -x", "return x"], 4),
+        ("self.n", ["return x if self.n else -x"], 2),
+        ("self.n", ["if self.n <= self.warm:", "    self.warm += 1", "return x"], None),  # another bound in each call
+        ("self.n", ["if self.n in self.steps:", "    x = -x", "return x"], None),
+        ("self.n", ["self.flag = self.n > 3", "return x"], None),
+        ("self.p", ["self.queue[:, self.p : self.p + n] = x", "self.p = (self.p + n) % self.k", "return x"], 1),
+        ("self.p", ["self.queue[:, self.p] = x", "return x"], None),
+        ("self.p", ["return self.rows[self.p : self.p + 2]"], None),  # may be a list
+        ("self.n", ["return x * (self.n // 3)"], 1),
+        ("self.n", ["return self.blocks[self.n % 3](x)"], None),
+        ("scale", ["return x * math.cos(scale)"], None),
+        ("scale", ["return torch.full((3,), scale / 1000)"], None),
+        ("scale", ["return torch.full((3,), scale / n)"], None),
+        ("scale", ["return F.dropout(x, scale)"], None),
+        ("n", ["return x[:n] * n"], None),
+        ("n", ["for i in range(n):", "    x = x * n", "return x"], None),
+        ("scale", ["return x * scale, scale"], None),
+        ("scale", ["self.last = scale", "return x * scale"], None),
+        ("scale", ["return x * scale, helper(scale)"], None),
+        ("scale", ["return helper(x * scale)"], None),
+        ("scale", ["print(f'{scale}')", "return x * scale"], None),
+        ("self.scale", ["return helper(self) * self.scale"], None),
+        ("cfg.scale", ["return self.pool(x, cfg) * cfg.scale"], None),
+        ("cfg.scale", ["return x * cfg.scale"], 1),
+        ("cfg.scale", ["return self.norm(x) * cfg.scale"], 1),
+        ("self.scale", ["return self.norm(x) * self.scale"], None),  # `norm` may be a method that reads it
+        ("scale", ["return x"], None),
+        ("scale", ["return 2 * scale"], None),
     ],
 )
-def test_a_symbol_would_do_only_where_the_whole_function_shows_it(name, body, would_do):
-    assert function(*body).symbol_would_do(name) is would_do
+def test_how_many_versions_a_symbol_needs_is_said_only_where_the_whole_function_shows_it(name, body, sides):
+    assert function(*body).sides(name) == sides
 
 
 def test_a_method_ends_where_the_next_one_begins():
     text = "def step(self, x):\n    return x * self.scale\n\n@property\ndef rate(self):\n    return int(self.scale)\n"
-    assert parse_function(text).symbol_would_do("self.scale")
+    assert parse_function(text).sides("self.scale") == 1
 
 
 @pytest.mark.parametrize(
@@ -78,6 +90,6 @@ def test_a_list_is_joined_outside_only_where_nothing_else_is_done_with_it(body, 
 
 def test_a_function_that_was_cut_off_is_not_taken_for_whole():
     lines = ["def step(x, scale):", *["    x = x * scale"] * 118]
-    assert parse_function("\n".join(lines)).symbol_would_do("scale")
+    assert parse_function("\n".join(lines)).sides("scale") == 1
     assert parse_function("\n".join([*lines, "    x = x + 1", "    x = x + 2"])) is None
     assert parse_function("\n".join([*lines, "    x = x + 1", "def other():"])) is not None
