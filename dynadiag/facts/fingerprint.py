@@ -125,7 +125,7 @@ _Key = Callable[[_Parts], object]
 _STEPS: tuple[tuple[_Key, _Key, bool], ...] = (
     (lambda one: one, lambda one: None, False),
     (lambda one: one[:5], lambda one: None, False),
-    (lambda one: (one.code, one.subject, one.function, one.statement), lambda one: one, False),
+    (lambda one: (one.code, one.subject, one.function, one.statement), lambda one: one[:5], False),
     (lambda one: (one.code, one.subject, one.statement, one.names), lambda one: one.function, True),
     (lambda one: (one.code, one.subject, one.statement), lambda one: one[2:], True),
 )

@@ -19,6 +19,7 @@ from dynadiag.model.run import Run, SourceFunction
 
 _LONGEST_LINE = 2_000
 _DEEPEST = 60
+_LINES_OF_STATEMENT = 40
 _STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 _OWNER = frozenset({"self", "cls"})
 _BLOCKS = frozenset({"body", "orelse", "finalbody", "handlers", "cases"})
@@ -53,15 +54,19 @@ def function_at(where: Location, run: Run) -> FunctionAt:
 
 
 def statement_at(where: Location, run: Run) -> Statement:
-    """The innermost statement at a place, only the header of one that has a block; `NOTHING` for the line on which a function begins.
+    """The innermost statement at a place, only the header of one that has a block.
 
-    It is taken from the recorded source of the function where that has the line; else the line itself is taken.
+    It is taken from the recorded source of the function where that has the line; else the line itself is taken. The line on which a
+    function begins has none: its shape is empty, and what the function does stands in the place of names.
     """
     code = (where.code or "").strip()
-    if not code or code.startswith("@") or where.line is None:
-        return NOTHING if code.startswith("@") else of_line(code)
-    found = _recorded_statement(where, run)
-    return of_line(code) if found is None else _taken_apart(found[0])
+    if code and not code.startswith("@"):
+        recorded = None if where.line is None else _recorded_statement(where, run)
+        found = of_line(code) if recorded is None else _taken_apart(recorded[0])
+        if found != NOTHING:
+            return found
+    function = function_at(where, run).source
+    return NOTHING if function is None else Statement("", _body(function.text))
 
 
 def statement_lines(where: Location, run: Run) -> range:
@@ -93,9 +98,10 @@ def _texts_with(where: Location, run: Run) -> Iterator[tuple[str, int]]:
     function = _recorded(where.file, line, run)
     if function is not None:
         yield function.text, line - function.line + 1
-    block = run.blocks.get((where.file, line))
-    if block is not None:
-        yield block, 1
+    for begin in range(line, max(0, line - _LINES_OF_STATEMENT), -1):
+        block = run.blocks.get((where.file, begin))
+        if block is not None:
+            yield block, line - begin + 1
 
 
 def _recorded(file: str, line: int, run: Run) -> SourceFunction | None:
@@ -167,6 +173,16 @@ def _taken_apart(node: ast.stmt) -> Statement:
     names: list[str] = []
     shape = "".join(_shape(node, names, 0))
     return Statement(shape, tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def _body(text: str) -> tuple[str, ...]:
+    """The shapes of all statements in a function, but for its docstring; nothing where its source cannot be parsed."""
+    tree = _parsed(text)
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)] if tree is not None else []
+    first = getattr(inside[0], "body", [None])[0] if inside else None
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return tuple(_taken_apart(node).shape for node in inside[1:] if not (documented and node is first))
 
 
 def _shape(value: object, names: list[str], depth: int) -> Iterator[str]:

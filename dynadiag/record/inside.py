@@ -172,10 +172,13 @@ class Recorder:
                 log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
 
     def _entered(self, stack: list[dict[str, Any]]) -> None:
-        """The callers of the frame that is compiled, and the source of the innermost function of the user's among them."""
+        """The callers of the frame that is compiled, and the source of the innermost function or statement of the user's among them."""
         self.artifact("dynadiag_entry", {"stack": stack, "call": self.calls.begun})
         for log in self.writers:
             self._functions(log, stacks.innermost_own_function(stack))
+            for one in stacks.innermost_own_statement(stack):
+                if log.once(("source", one["file"], one["line"])):
+                    log.artifact("dynadiag_source", one, {})
 
     def _functions(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
         for one in found:

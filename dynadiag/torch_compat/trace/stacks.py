@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import sys
+import textwrap
 import tokenize
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -128,6 +129,32 @@ def innermost_own_function(stack: Sequence[dict[str, Any]]) -> Iterator[dict[str
     place = next((one for one in reversed(stack) if not is_library(one["file"])), None)
     if place is not None and (one := whole_function(place["file"], _begin_around(place["file"], place["line"]))) is not None:
         yield one
+
+
+def innermost_own_statement(stack: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The source {file, line, text} of the statement around the innermost own place of a stack, in module code where it has several lines.
+
+    Brackets are counted, nothing is parsed: one in a string may give some lines more or none.
+    """
+    place = next((one for one in reversed(stack) if not is_library(one["file"])), None)
+    if place is None or place["function"] != "<module>":
+        return
+    file, line = place["file"], place["line"]
+    begin = line
+    for number, text in _openers(file, line, _LINES_AFTER):
+        if _opened(text) <= 0:
+            break
+        begin = number
+    depth, rows = 0, _held_lines(file)[begin - 1 : begin + _LINES_AFTER] if begin != line else []
+    for at, row in enumerate(rows):
+        depth += _opened(row)
+        if depth <= 0 and begin + at >= line:
+            yield {"file": file, "line": begin, "text": textwrap.dedent("".join(rows[: at + 1])).rstrip()[:_MOST_TEXT]}
+            return
+
+
+def _opened(row: str) -> int:
+    return sum(row.count(one) for one in "([{") - sum(row.count(one) for one in ")]}")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -77,6 +77,32 @@ def test_methods_of_the_same_name_are_told_apart_by_their_class():
     assert len({_mark(_at(11, "print(x)", function="forward"), run=run) for run in runs}) == 2
 
 
+def _recompiled(*methods):
+    """The marks of recompiled methods, each at its `def`; (name, body) each."""
+    texts = [(name, f"def forward(self, wav):\n    {body}") for name, body in methods]
+    functions = tuple(SourceFunction(FILE, 10 * n, name, text) for n, (name, text) in enumerate(texts, start=1))
+    run = Run(info=RunInfo(cwd="/home/me/proj"), functions=functions)
+    return [_mark(_at(one.line, None, function="forward"), "DR02", run) for one in functions], functions_of(run)
+
+
+def test_two_renamed_functions_that_begin_alike_are_told_apart_by_what_they_do():
+    old, _ = _recompiled(("Front.forward", "return wav.abs()"), ("Net.forward", "return self.fc(wav)"))
+    new, there = _recompiled(("Model.forward", "'What it is.'\n    return self.head(sound)"), ("Encoder.forward", "return sound.abs()"))
+    assert matched(old, new, there=there) == {0: 1, 1: 0}
+
+
+def test_another_body_of_a_function_of_the_same_name_is_the_same_function():
+    old, _ = _recompiled(("Net.forward", "return wav.abs()"), ("Other.forward", "return wav"))
+    new, there = _recompiled(("Net.forward", "return wav.exp()"), ("Other.forward", "return wav"))
+    assert matched(old, new, there=there) == {0: 0, 1: 1}
+
+
+def test_a_statement_of_a_script_that_a_formatter_spread_is_found_in_what_was_recorded_around_its_line():
+    run = Run(info=RunInfo(cwd="/home/me/proj"), blocks={(FILE, 7): "print(\n    t,\n    step(lin(x), mask)[2],\n)"})
+    spread = _at(9, "step(lin(x), mask)[2],", function="<module>")
+    assert _mark(spread, run=run) == _mark(_at(3, "print(t, step(lin(x), mask)[2])", function="<module>"))
+
+
 @given(st.lists(st.tuples(st.sampled_from(["GB0124", "DF02"]), st.integers(0, 5), st.text(max_size=8)), max_size=12))
 def test_all_are_different(rows):
     prints = fingerprints([Subject(code, _at(line, text)) for code, line, text in rows], RUN)

@@ -141,3 +141,16 @@ def test_what_may_catch_an_exception_around_a_line_of_a_script_is_recorded_whole
         for number in (4, 6, 8)
     }
     assert found == {4: [(3, "with suppress(E):\n    step(1)"), (2, text)], 6: [(2, text)], 8: []}
+
+
+def test_the_statement_around_a_line_of_a_script_is_recorded_where_the_line_is_only_a_part_of_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacks, "is_library", lambda file: False)
+    file = tmp_path / "train.py"
+    file.write_text("for t in n:\n    print(\n        t,\n        step(x)[\n            0\n        ],\n    )\n    step(y)\n")
+
+    def around(line, function="<module>"):
+        return list(stacks.innermost_own_statement([{"file": str(file), "line": line, "function": function}]))
+
+    text = "print(\n    t,\n    step(x)[\n        0\n    ],\n)"
+    assert around(4) == around(5) == [{"file": str(file), "line": 2, "text": text}]
+    assert around(8) == around(1) == around(99) == around(4, "main") == []
