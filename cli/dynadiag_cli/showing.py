@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from dynadiag.render.document import Document
 
 _FILE_WIDTH = 100
+_FROM_ELSEWHERE = (
+    "the lines shown are those of the recording; whether the files changed since is not known: the run may come from another machine"
+)
 _NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take it for something else
 
 
@@ -189,17 +192,17 @@ def _load(path: Path) -> Run:
 
 
 def _build(run: Run, path: Path) -> Report:
+    """The report, with what is known of its sources since: no file is opened that a run from elsewhere names."""
     from dynadiag import report
-
-    return replace(report.build_with_replay(run, path), changed_sources=_changed_sources(run, path))
-
-
-def _changed_sources(run: Run, path: Path) -> tuple[str, ...]:
-    """What changed since; asked only of a run that this user recorded here."""
     from dynadiag.record.changed_sources import changed_sources
     from dynadiag.runs import recorded_here
 
-    return changed_sources(run) if run.functions and path.is_dir() and recorded_here(path) else ()
+    made = report.build_with_replay(run, path)
+    if not run.functions:
+        return made
+    return (
+        replace(made, changed_sources=changed_sources(run)) if recorded_here(path) else replace(made, notes=(*made.notes, _FROM_ELSEWHERE))
+    )
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:

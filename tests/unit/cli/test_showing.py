@@ -97,10 +97,12 @@ def test_only_files_of_an_own_run_are_compared(tmp_path, monkeypatch):
     function = SourceFunction(str(source), 1, "f", "def f():\n    return 1")
     run = Run(info=RunInfo(directory=str(tmp_path)), functions=(function,))
     (tmp_path / "dynadiag-run.json").write_text('{"format": 1}')
-    assert showing._build(run, tmp_path).changed_sources == ()
+    elsewhere = showing._build(run, tmp_path)
+    assert elsewhere.changed_sources == ()
+    assert any("whether the files changed since is not known" in note for note in elsewhere.notes)
     monkeypatch.setattr("dynadiag.runs.recorded_here", lambda _: True)
     report = showing._build(run, tmp_path)
-    assert report.changed_sources == (str(source),)
+    assert report.changed_sources == (str(source),) and not report.notes
     assert "train.py changed since this was recorded" in report_page.render(report)
     assert "train.py changed since this was recorded" in json_report.dumps(report)
 
