@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dynadiag.record import Target
 
 MODE = "dynadiag.target_mode"
+_LIMITS = re.compile(r"^(?:(?P<least>[\d.]+)<=x<=(?P<most>[\d.]+)|x>=(?P<only>[\d.]+))$")
+_UNLIMITED = 1_000_000
+"""An option's greatest value from here on is a limit of the system, not of what it is for."""
 _PYDANTIC = (
     (re.compile(r"^Value error, "), ""),
     (re.compile(r"^Input should be a valid integer\b.*"), "not a whole number."),
@@ -42,20 +45,40 @@ class Command(TyperCommand):
         return [str(self.options_metavar), *(_named(one) for one in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The arguments, then the options by heading."""
-        groups: dict[str, list[tuple[str, str]]] = {}
+        """The arguments, then the options: those without a heading first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
             if parameter.param_type_name == "argument":
                 text = re.sub(r"\s*\[required\]$", "", record[1])
-                groups.setdefault("Arguments", []).append((_named(parameter), text))
+                groups["Arguments"].append((_named(parameter), text))
             else:
-                groups.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+                heading = getattr(parameter, "rich_help_panel", None) or "Options"
+                groups.setdefault(heading, []).append((record[0], _readable(record[1])))
         for heading, rows in groups.items():
+            if not rows:
+                continue
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+def _readable(text: str) -> str:
+    """An option's help with its default and limits in words: `[default: 3.0; 3<=x<=9]` is `[default: 3; 3 to 9]`."""
+    found = re.search(r"\s*\[([^][]*)\]$", text)
+    if found is None:
+        return text
+    notes = (_LIMITS.sub(_limits, re.sub(r"^(default: \d+)\.0$", r"\1", note)) for note in found[1].split("; "))
+    return text[: found.start()] + (f" [{said}]" if (said := "; ".join(filter(None, notes))) else "")
+
+
+def _limits(found: re.Match[str]) -> str:
+    """`20 to 100`, `at least 20`; nothing for what everybody would expect: at least 0 or 1."""
+    least, most = found["least"] or found["only"], found["most"]
+    if most is not None and float(most) < _UNLIMITED:
+        return f"{least} to {most}"
+    return "" if least in ("0", "1") else f"at least {least}"
 
 
 def _named(argument: Any) -> str:

@@ -52,5 +52,6 @@ Output = Annotated[
 AsFormat = Annotated[Format, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")]
 AsPageFormat = Annotated[PageFormat, typer.Option("--format", "-f", rich_help_panel=REPORT, help="Output format.")]
 AsJson = Annotated[bool, typer.Option("--json", rich_help_panel=REPORT, help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict.")]
 InColor = Annotated[Color, typer.Option("--color", rich_help_panel=REPORT, help="When to colour the text.")]
 Open = Annotated[bool, typer.Option("--open", rich_help_panel=REPORT, help="Open the report's page in a browser afterwards.")]

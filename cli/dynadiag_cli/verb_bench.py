@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.options import LONGEST_S, AsFormat, Force, InColor, Open, Out
+from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Force, InColor, Open, Out, Quiet
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Examples:
 
-  dynadiag bench --arms eager,default,reduce-overhead train.py -- --batch-size 16
+  dynadiag bench --arms eager,default train.py -- --batch-size 16
 
   dynadiag bench --fn mypackage.steps:train_step --check base/bench.json
 """
@@ -86,7 +86,7 @@ _Timeout = Annotated[
     float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Seconds to wait for one response of an arm.")
 ]
 _Remeasure = Annotated[bool, typer.Option("--remeasure", help="Measure the device's ceilings again instead of using the stored ones.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print bench.json, as --format json does.")]
+_AsJson = Annotated[bool, typer.Option("--json", rich_help_panel=REPORT, help="Print bench.json, as --format json does.")]
 
 
 def bench(
@@ -113,6 +113,7 @@ def bench(
     force: Force = False,
     output_format: AsFormat = "text",
     as_json: _AsJson = False,
+    quiet: Quiet = False,
     color: InColor = "auto",
     open_report: Open = False,
 ) -> None:
@@ -172,7 +173,7 @@ def bench(
         print(f"dynadiag: wrote {directory / 'bench.json'}, bench.svg and report.html", file=sys.stderr)
     finally:
         form = "json" if as_json else output_format
-        show(document_of(result), form, json=lambda: json_result.dumps(result), default=sys.stdout, color=color)
+        show(document_of(result), form, json=lambda: json_result.dumps(result), default=sys.stdout, color=color, quiet=quiet)
     if open_report:
         open_page(directory)
     worse = base is not None and not result.interrupted and _regressed(result, base)

@@ -11,7 +11,7 @@ import typer
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.trace.sources import is_recording, recording_at
-from dynadiag_cli.options import RECORDING, REPORT, AsPageFormat, Output, Python, Timeout
+from dynadiag_cli.options import RECORDING, REPORT, AsPageFormat, InColor, Output, Python, Timeout
 
 if TYPE_CHECKING:
     from dynadiag.record import RecordOptions
@@ -53,6 +53,7 @@ def diff(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict and what cannot be compared.")
     ] = False,
+    color: InColor = "auto",
 ) -> None:
     """Say what a newer run has gained and lost: graph breaks, recompiles, fallbacks, mutations, graphs, guards, compile time.
 
@@ -70,7 +71,7 @@ def diff(
         result = compare(showing.read_report(old), showing.read_report(new), old_path=str(old), new_path=str(new))
     told = document_of(result, beside=output_format == "html")
     default = sys.stderr if recorded else sys.stdout
-    showing.show(told, output_format, output, json=lambda: as_json(result), default=default, quiet=quiet)
+    showing.show(told, output_format, output, json=lambda: as_json(result), default=default, color=color, quiet=quiet)
     raise typer.Exit(result.exit_status)
 
 

@@ -13,7 +13,7 @@ import typer
 from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag_cli.command_line import MODE, recording_named
-from dynadiag_cli.options import LONGEST_S, AsFormat, Format, Out
+from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Format, InColor, Out, Quiet
 
 if TYPE_CHECKING:
     from dynadiag.fix.baseline import Baseline
@@ -55,6 +55,8 @@ def fix(
         typer.Option("--time-limit", metavar="S", min=1, max=LONGEST_S, help="Try nothing new after S seconds; what is proven is kept."),
     ] = None,
     output_format: AsFormat = "text",
+    quiet: Quiet = False,
+    color: InColor = "auto",
 ) -> None:
     """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
 
@@ -81,7 +83,7 @@ def fix(
     finally:
         line.wipe()
     _write_reports(result)
-    _print(result, output_format, diff=diff)
+    _print(result, output_format, diff=diff, quiet=quiet, color=color)
     if write and result.patch:
         for file in write_sources(result, force=force):
             print(f"dynadiag: changed {file}", file=sys.stderr)
@@ -142,7 +144,7 @@ def _write_reports(result: FixResult) -> None:
         raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
 
 
-def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
+def _print(result: FixResult, output_format: Format, *, diff: bool, quiet: bool, color: Color) -> None:
     import dynadiag
     from dynadiag.fix.show import document_of
     from dynadiag.record.supervisor import from_here
@@ -156,7 +158,7 @@ def _print(result: FixResult, output_format: Format, *, diff: bool) -> None:
     def as_json() -> str:
         return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
 
-    show(document_of(result), output_format, json=as_json, default=sys.stdout)
-    if output_format == "text" and result.patch:
+    show(document_of(result), output_format, json=as_json, default=sys.stdout, color=color, quiet=quiet)
+    if output_format == "text" and result.patch and not quiet:
         folder = from_here(Path(result.directory))
         sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -44,7 +44,14 @@ _Target = Annotated[
     ),
 ]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted reduction in --out DIR.")]
-_Kind = Annotated[Kind | None, typer.Option("--kind", help="The failure to look for; oom, wrong_... and nan check every graph.")]
+_Kind = Annotated[
+    Kind | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help=f"The failure to look for: {', '.join(get_args(Kind))}. oom, wrong_... and nan check every graph.",
+    ),
+]
 _Match = Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")]
 _Backend = Annotated[
     str | None, typer.Option("--backend", metavar="NAME", help="For RUN#ID: the backend to compile with [default: the recorded one].")

@@ -12,7 +12,7 @@ from dynadiag.errors import NothingFoundError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import program_of, recording_named
-from dynadiag_cli.options import LONGEST_S, AsFormat, Force, Open, Out, Output
+from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Force, InColor, Open, Out, Output
 
 if TYPE_CHECKING:
     from dynadiag.parity.result import ParityResult
@@ -52,8 +52,10 @@ def parity(
     output_format: AsFormat = "text",
     output: Output = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the two verdicts: what happened, and what could happen.")
+        bool,
+        typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the two verdicts: what happened, and what could happen."),
     ] = False,
+    color: InColor = "auto",
     open_report: Open = False,
 ) -> None:
     """Replay each captured graph, compiled and uncompiled, over calls that a user could make, and say what would differ.
@@ -98,7 +100,7 @@ def parity(
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
     default = sys.stderr if recording is None else sys.stdout
-    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=default, quiet=quiet)
+    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=default, color=color, quiet=quiet)
     if open_report:
         showing.open_page(directory, _PAGE)
     if result.wrong:

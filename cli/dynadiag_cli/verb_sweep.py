@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dynadiag.errors import UsageError
-from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Output
+from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, InColor, Output, Quiet
 
 if TYPE_CHECKING:
     from dynadiag.sweep.matrix import Matrix
@@ -87,7 +87,8 @@ def sweep(
     ] = "failure",
     output_format: AsFormat = "text",
     output: Output = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=REPORT, help="Print only the verdict.")] = False,
+    quiet: Quiet = False,
+    color: InColor = "auto",
 ) -> None:
     """Run many programs by many configurations, each in a process of its own with limits, and keep one row for each.
 
@@ -100,10 +101,10 @@ def sweep(
 
     showing.check_output(output)
     if target[0] == "query":
-        _query(target[1:], output_format, output)
+        _query(target[1:], output_format, output, color)
         return
     if target[0] == "diff":
-        _diff(target[1:], arms, output_format, output, quiet)
+        _diff(target[1:], arms, output_format, output, color, quiet=quiet)
     if len(target) > 1:
         raise UsageError(f"sweep takes one matrix or suite, but got {len(target)} words: {' '.join(target)[:200]}")
     from dataclasses import replace
@@ -119,7 +120,9 @@ def sweep(
     folder = out or Path("dynadiag-sweep")
     state = _run(matrix, folder, options)
     showing.write_page(lambda: show.page_of(state), folder)
-    showing.show(show.document_of(state), output_format, output, json=lambda: show.as_json(state), default=sys.stdout, quiet=quiet)
+    showing.show(
+        show.document_of(state), output_format, output, json=lambda: show.as_json(state), default=sys.stdout, color=color, quiet=quiet
+    )
     raise typer.Exit(_exit_status(state, fail_on))
 
 
@@ -165,7 +168,7 @@ def _exit_status(state: SweepState, fail_on: str) -> int:
     return int(fail_on != "never" and (bool(state.failed) or findings or bool(state.missing)))
 
 
-def _query(words: list[str], output_format: str, output: str | None) -> None:
+def _query(words: list[str], output_format: str, output: str | None, color: str) -> None:
     from dynadiag.sweep import show
     from dynadiag.sweep.query import VIEWS, query
     from dynadiag.sweep.rows import merged
@@ -181,10 +184,10 @@ def _query(words: list[str], output_format: str, output: str | None) -> None:
         showing.emit(show.text_of(found), output, sys.stdout)
         return
     told = show.document_of_table(found, sql)
-    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout)
+    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout, color=color)
 
 
-def _diff(words: list[str], arms: str | None, output_format: str, output: str | None, quiet: bool) -> None:
+def _diff(words: list[str], arms: str | None, output_format: str, output: str | None, color: str, *, quiet: bool) -> None:
     from dynadiag.sweep import rows, show
     from dynadiag.sweep.compare import compare
     from dynadiag_cli import showing
@@ -196,7 +199,7 @@ def _diff(words: list[str], arms: str | None, output_format: str, output: str | 
         raise UsageError(f"--arms takes two names with a comma between them, not {arms!r:.80}")
     found = compare(rows.read(Path(words[0])), rows.read(Path(words[1])), pair)
     told = show.document_of_comparison(found, *words)
-    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout, quiet=quiet)
+    showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout, color=color, quiet=quiet)
     raise typer.Exit(int(bool(found.regressions)))
 
 

@@ -148,7 +148,16 @@ def test_parity_that_is_told_to_end_replays_nothing(tmp_path, monkeypatch):
 def test_help_and_usage_errors_name_no_types_of_python(verb):
     text = CliRunner().invoke(dynadiag, [verb, "--help"]).output
     assert "list[" not in text and "<path>" not in text and "{" not in text.splitlines()[0]
-    assert text.index("Usage:") < text.index("Options:") < text.index("Examples:")
+    headings = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
+    assert [one for one in headings if one != "Arguments"][0] == "Options" and text.index("Usage:") < text.index("Examples:")
+    assert re.search(r"x>=|<=x|\d\.0[];]|2000000", text) is None
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(f"\n{line}\n" in text for line in _examples(verb)), "a line to copy is folded"
+
+
+def _examples(verb):
+    command = next(one for one in dynadiag.registered_commands if one.name == verb)
+    return [line for line in command.epilog.splitlines() if line.startswith("  dynadiag")]
 
 
 def test_the_options_of_explain_stand_under_headings():
