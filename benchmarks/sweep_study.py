@@ -1,8 +1,9 @@
-"""What a sweep costs, and what it loses: `python benchmarks/sweep_study.py [--engine ray] [--tasks 300]`.
+"""What a sweep costs, and what it loses: `python benchmarks/sweep_study.py [--engine ray] [--tasks 300] [--timeout 60]`.
 
 Tasks that sleep, of which 5 % crash and 2 % hang. The driver is killed with SIGKILL half-way and started again; with Ray there are two
-worker nodes and one is killed instead. Printed: rows by status, keys without a row or with two, how many tasks ran twice, the time that a
-task costs beyond its own process, and the efficiency from 2 to 8 workers.
+worker nodes and one is killed instead. Printed: rows by status, how many have another status than the injected one, keys without a row or
+with two, how many tasks ran twice, the time that a task costs beyond its own process, and the efficiency from 2 to 8 workers. On a busy
+machine a small `--timeout` ends tasks that do not hang.
 """
 
 from __future__ import annotations
@@ -40,11 +41,16 @@ if number % 50 == 9:
 """
 
 
-def matrix(folder: Path, tasks: int, seconds: float) -> Path:
+def injected(number: int) -> str:
+    """The status that the task of this number has to have."""
+    return "crashed" if number % 20 == 7 else "timeout" if number % 50 == 9 else "done"
+
+
+def matrix(folder: Path, tasks: int, seconds: float, timeout_s: float) -> Path:
     """A matrix of programs that sleep; each notes that it has begun."""
     (folder / "p.py").write_text(PROGRAM)
     scripts = ", ".join(f'"p.py {number} {seconds} {folder / "begun"}"' for number in range(tasks))
-    (folder / "m.toml").write_text(f'verbs = ["run"]\ntimeout-s = {seconds + 3}\nmemory-gb = 1\n[subjects]\nscripts = [{scripts}]\n')
+    (folder / "m.toml").write_text(f'verbs = ["run"]\ntimeout-s = {timeout_s}\nmemory-gb = 1\n[subjects]\nscripts = [{scripts}]\n')
     return folder / "m.toml"
 
 
@@ -55,15 +61,16 @@ def lost(folder: Path, given: Path) -> dict[str, object]:
     begun = Counter((given.parent / "begun").read_text().split())
     return {
         "rows": dict(rows.statuses(rows.read(folder))),
+        "other_status": sum(row.status != injected(int(row.subject.split()[1])) for row in rows.read(folder)),
         "without_row": len(keys - set(found)),
         "with_two": len(found) - len(set(found)),
         "ran_twice": sum(count > 1 for count in begun.values()),
     }
 
 
-def killed_driver(folder: Path, tasks: int) -> dict[str, object]:
+def killed_driver(folder: Path, tasks: int, timeout_s: float) -> dict[str, object]:
     """Half-way the driver is killed, and the same command goes on."""
-    given, out = matrix(folder, tasks, 0.3), folder / "out"
+    given, out = matrix(folder, tasks, 0.3, timeout_s), folder / "out"
     command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "8", "--out", str(out), "--fail-on", "never", str(given)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "cli")])}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -76,7 +83,7 @@ def killed_driver(folder: Path, tasks: int) -> dict[str, object]:
     return {"rows_at_kill": before, **lost(out, given)}
 
 
-def killed_node(folder: Path, tasks: int) -> dict[str, object]:
+def killed_node(folder: Path, tasks: int, timeout_s: float) -> dict[str, object]:
     """One of two worker nodes of Ray is killed when a third of the rows is there."""
     from ray.cluster_utils import Cluster
 
@@ -84,7 +91,7 @@ def killed_node(folder: Path, tasks: int) -> dict[str, object]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     cluster.add_node(num_cpus=4, **small)
     doomed = cluster.add_node(num_cpus=4, **small)
-    given, out = matrix(folder, tasks, 0.3), folder / "out"
+    given, out = matrix(folder, tasks, 0.3, timeout_s), folder / "out"
     reached = threading.Event()
 
     def kill() -> None:
@@ -100,7 +107,7 @@ def killed_node(folder: Path, tasks: int) -> dict[str, object]:
 
 def overhead(folder: Path, tasks: int) -> dict[str, float]:
     """Milliseconds a task costs beyond the time between the start and the end of its process, one task at a time."""
-    given = matrix(folder, tasks, 0.0)
+    given = matrix(folder, tasks, 0.0, 60.0)
     given.write_text(given.read_text().replace("p.py 7 ", "p.py 0 ").replace("p.py 9 ", "p.py 1 "))
     cpu = resource.getrusage(resource.RUSAGE_SELF)
     begun = time.monotonic()
@@ -122,7 +129,7 @@ def efficiency(folder: Path, tasks: int) -> dict[str, float]:
     for workers in (2, 8):
         there = folder / str(workers)
         there.mkdir()
-        given = matrix(there, tasks, 1.0)
+        given = matrix(there, tasks, 1.0, 60.0)
         (there / "p.py").write_text(PROGRAM.partition("if number % 20")[0])
         begun = time.monotonic()
         sweep(read_matrix(given), there / "out", SweepOptions(workers=workers), lambda state, left_s: None)
@@ -135,12 +142,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--tasks", type=int, default=300)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one task")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for what in ("lost", "overhead", "efficiency"):
             (Path(name) / what).mkdir()
         study = killed_driver if asked.engine == "local" else killed_node
-        print(json.dumps({"engine": asked.engine, **study(Path(name) / "lost", asked.tasks)}))
+        print(json.dumps({"engine": asked.engine, **study(Path(name) / "lost", asked.tasks, asked.timeout)}))
         if asked.engine == "local":
             print(json.dumps(overhead(Path(name) / "overhead", 40)))
             print(json.dumps(efficiency(Path(name) / "efficiency", 48)))

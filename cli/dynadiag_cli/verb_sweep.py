@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dynadiag.errors import UsageError
+from dynadiag.errors import NothingFoundError, UsageError
 from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, InColor, Output, Quiet
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def sweep(
     target: Annotated[
         list[str],
         typer.Argument(
-            metavar="MATRIX | SUITE | query DIR... [SQL] | diff OLD NEW",
+            metavar="MATRIX | SUITE | query DIR... [SQL] | diff OLD [NEW]",
             help="A matrix in TOML; a suite (torchvision, transformers, timm); or what to ask of sweeps that ran.",
         ),
     ],
@@ -192,13 +192,18 @@ def _diff(words: list[str], arms: str | None, output_format: str, output: str | 
     from dynadiag.sweep.compare import compare
     from dynadiag_cli import showing
 
-    if len(words) != 2:
-        raise UsageError(f"sweep diff compares two sweeps, but got {len(words)} words; with --arms OLD,NEW both may be the same folder")
+    if len(words) not in (1, 2):
+        raise UsageError(f"sweep diff compares two sweeps, or one with what ran in its folder before, but got {len(words)} words")
     pair = tuple(arms.split(",")) if arms is not None else None
     if pair is not None and len(pair) != 2:
         raise UsageError(f"--arms takes two names with a comma between them, not {arms!r:.80}")
-    found = compare(rows.read(Path(words[0])), rows.read(Path(words[1])), pair)
-    told = show.document_of_comparison(found, *words)
+    old, new = rows.read(Path(words[0])), rows.read(Path(words[-1]))
+    if len(words) == 1 and pair is None:
+        old, new = rows.earlier_and_latest(new)
+        if not old:
+            raise NothingFoundError(f"no task in {words[0]} ran with two versions, so nothing can be compared with what ran before")
+    found = compare(old, new, pair)
+    told = show.document_of_comparison(found, words[0], words[-1])
     showing.show(told, output_format, output, json=lambda: show.as_json(found), default=sys.stdout, color=color, quiet=quiet)
     raise typer.Exit(int(bool(found.regressions)))
 

@@ -137,6 +137,14 @@ def merged(folders: Iterable[Path]) -> list[Row]:
     return list(found.values())
 
 
+def earlier_and_latest(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Of each task that ran with several versions (of torch, of its library, of its script) the row before the last one, and the last."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.subject, row.arm, row.verb), []).append(row)
+    return [listed[-2] for listed in found.values() if len(listed) > 1], [listed[-1] for listed in found.values()]
+
+
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "dict": (dict,), "Status": (str,)}
 
 

@@ -21,7 +21,7 @@ STUDY = Path(__file__).parents[3] / "benchmarks" / "sweep_study.py"
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_a_lost_node_costs_no_row():
     # In a process of its own: a process that has used Ray 2.60 gives its forked children a crash at their end.
-    command = [sys.executable, str(STUDY), "--engine", "ray", "--tasks", "20"]
+    command = [sys.executable, str(STUDY), "--engine", "ray", "--tasks", "20", "--timeout", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout.splitlines()[-1])

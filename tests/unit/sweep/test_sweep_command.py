@@ -114,6 +114,19 @@ def test_diff_gives_1_for_a_regression(swept, tmp_path):
     assert [one["kind"] for one in given["changes"]] == ["finding", "status"]
 
 
+def test_diff_of_one_folder_compares_with_what_ran_before(tmp_path):
+    append(tmp_path, row_of("a", subject="m", torch="2.11.0"))
+    append(tmp_path, row_of("b", subject="only once"))
+    found = CliRunner().invoke(app, ["sweep", "diff", str(tmp_path)])
+    assert "ran with two versions" in found.exception.message
+    append(tmp_path, row_of("c", subject="m", torch="2.13.0", findings=(finding(),)))
+    append(tmp_path, row_of("d", subject="m", torch="2.15.0", status="failed", reason="E"))
+    given = json.loads(sweep("diff", tmp_path, "--format", "json", status=1))
+    assert [(one["subject"], one["old"], one["new"]) for one in given["changes"]] == [("m", "done", "failed: E")]
+    assert given["torch"] == [["2.13.0"], ["2.15.0"]]
+    assert given["only_new"] == ["only once explain default"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -121,7 +134,7 @@ def test_diff_gives_1_for_a_regression(swept, tmp_path):
         (["a.toml", "b.toml"], "takes one matrix or suite, but got 2 words"),
         (["a.toml", "--limit", "3"], "--limit is for a suite"),
         (["a.toml", "--shard", "3/2"], "--shard takes I/N"),
-        (["diff", "one"], "compares two sweeps, but got 1 words"),
+        (["diff"], "compares two sweeps, or one with what ran in its folder before, but got 0 words"),
         (["query"], "takes the folders of sweeps"),
     ],
 )
