@@ -34,16 +34,18 @@ def graph_picture(
     base: Path | None = None,
     ending: Row | None = None,
     kept: Collection[tuple[str, str]] | None = None,
+    operators: int | None = None,
 ) -> Picture:
     """The picture of a graph.
 
     Args:
         graph: the graph with what was recorded of it.
         title: the head line, sanitised.
-        summary: lines under it, sanitised; how many operators it has is added.
+        summary: lines under it, sanitised; how many calls it has is added.
         base: user lines below this absolute folder are named relative to it.
         ending: a box after the graph's outputs, for the graph break that ended it.
         kept: names and targets of the nodes that a reduction keeps: all others are grey.
+        operators: how many operators a plain run of it dispatches, as the headline of a report counts them.
     """
     label = graph.label
     view = graph_view(graph.nodes, label, graph.writes)
@@ -59,11 +61,11 @@ def graph_picture(
         tails = [number for number, row in enumerate(rows) if row.ends][-3:] or [len(rows) - 1][: len(rows)]
         links += [Link(tail=tail, head=len(rows), strong=True) for tail in tails]
         rows.append(ending)
-    rows = rows or [Row(kind="pointwise", name="no operators: inputs and output only")]
+    rows = rows or [Row(kind="pointwise", name="no calls: inputs and output only")]
     panels = tuple(_panel(frame, made, graph.classes) for frame in made.frames)
     return Picture(
         title=title,
-        summary=(" · ".join([*summary[:1], _counts(made), *([f"{sum(marks):,} kept"] if marks is not None else [])]), *summary[1:]),
+        summary=(" · ".join([*summary[:1], _counts(made, operators), *([f"{sum(marks):,} kept"] if marks is not None else [])]), *summary[1:]),
         rows=tuple(rows),
         panels=panels,
         links=tuple(links),
@@ -71,10 +73,12 @@ def graph_picture(
     )
 
 
-def _counts(made: Parts) -> str:
-    """`134 operators, 1 repeated block`; and when several operators share a box, so."""
+def _counts(made: Parts, operators: int | None) -> str:
+    """`134 calls, which run 151 operators, 1 repeated block drawn once`: one call of torch can run several operators, or none."""
+    calls = wording.plural(len(made.view.drawn), "call")
+    ran = f", which run{'s' if len(made.view.drawn) == 1 else ''} {wording.plural(operators, 'operator')}" if operators is not None else ""
     blocks = sum(len(frame.offsets) > 1 for frame in made.frames)
-    return wording.plural(len(made.view.drawn), "operator") + (f", {wording.plural(blocks, 'repeated block')} drawn once" if blocks else "")
+    return f"{calls}{ran}" + (f", {wording.plural(blocks, 'repeated block')} drawn once" if blocks else "")
 
 
 def _rows(made: Parts, base: Path | None, marks: Sequence[bool] | None) -> tuple[list[Row], list[int]]:
@@ -199,11 +203,11 @@ def _flow_text(flows: set[_Flow]) -> str:
 
 
 def _panel(frame: Frame, made: Parts, classes: Mapping[str, str]) -> Panel:
-    """`encoder.layer.0 … 11` and `×12 BertLayer, 53 operators`; without modules the function and its lines."""
+    """`encoder.layer.0 … 11` and `×12 BertLayer, 53 calls`; without modules the function and its lines."""
     nodes = list(made.nodes(frame.first))
     stack = common_modules(nodes)
     count = len(frame.offsets)
-    operators = wording.plural(len(nodes), "operator")
+    calls = wording.plural(len(nodes), "call")
     if stack and frame.depth:
         path = stack[frame.depth - 1] if count == 1 else stack[-1]
         last = common_modules(made.nodes(unit + frame.offsets[-1] for unit in frame.first)) if count > 1 else stack
@@ -212,17 +216,17 @@ def _panel(frame: Frame, made: Parts, classes: Mapping[str, str]) -> Panel:
         title = title.removeprefix(f"{_within(outside[0])}.") if outside else title
         if count > 1 and last[-1:] == stack[-1:]:  # it repeats inside one module: not the module does
             title, kind = f"in {title}", ""
-        return Panel(title=title, tag=f"×{count:,} {kind}".strip() + f", {operators}" if count > 1 else kind)
+        return Panel(title=title, tag=f"×{count:,} {kind}".strip() + f", {calls}" if count > 1 else kind)
     places = [node.location for node in nodes if node.location is not None]
     functions = {(place.file, place.function) for place in places}
     if len(functions) != 1 or len(places) != len(nodes):
-        return Panel(title="repeated block" if count > 1 else "", tag=f"×{count:,}, {operators}" if count > 1 else operators)
+        return Panel(title="repeated block" if count > 1 else "", tag=f"×{count:,}, {calls}" if count > 1 else calls)
     ((file, function),) = functions
     lines = sorted(place.line for place in places if place.line is not None)
     where = f"{PurePath(clean(file)).name}:{lines[0]}" + (f"\N{EN DASH}{lines[-1]}" if lines[-1] != lines[0] else "") if lines else ""
     optimizer = _OPTIMIZER.search(function or "") if count > 1 and "/torch/optim/" in file.replace("\\", "/") else None
     title = f"{clean(optimizer[1]).capitalize()} update of one parameter" if optimizer else clean(function or "?", limit=_TITLE)
-    return Panel(title=title, tag=f"×{count:,}, {operators}" if count > 1 else where)
+    return Panel(title=title, tag=f"×{count:,}, {calls}" if count > 1 else where)
 
 
 def _within(path: str) -> str:

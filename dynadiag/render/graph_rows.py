@@ -116,7 +116,7 @@ def _name(made: Parts, units: Units, positions: Sequence[int], loose: bool) -> s
         ((name, count),) = names.items()
         return f"{clean(name, limit=_NAME - 8)} ×{count:,}"
     if len(nodes) > _MANY:
-        return _modules_of(nodes, loose) or clean(f"{len(nodes):,} operators", limit=_NAME)
+        return _modules_of(nodes, loose) or clean(f"{len(nodes):,} calls", limit=_NAME)
     listed = [f"{name} ×{count}" if count > 1 else name for name, count in names.items()]
     return clean(", ".join(listed), limit=_NAME)
 
@@ -136,10 +136,10 @@ def _modules_of(nodes: Sequence[Node], loose: bool = False) -> str:
 
 
 def _note(made: Parts, positions: Sequence[int], every: Sequence[int]) -> str:
-    """The tensor that leaves the row, where all copies make the same one; of a large row the operators."""
+    """The tensor that leaves the row, where all copies make the same one; of a large row its calls."""
     view = made.view
     if len(positions) > _MANY and _modules_of([view.drawn[position] for position in positions]):
-        return f"{len(positions):,} operators"
+        return f"{len(positions):,} calls"
     if len(positions) > _MANY and len({view.drawn[position].target for position in positions}) > 1:
         return clean(wording.top_ops(Counter(short_name(view.drawn[position].target) for position in positions), 3), limit=_NAME)
     step = 1 if len({view.drawn[position].target for position in positions}) == 1 else len(positions)

@@ -171,6 +171,7 @@ def picture_of_graph(graph: Graph, run: Run, report: Report | None = None) -> Pi
         summary=summary,
         base=base,
         ending=break_row(before, base) if before else None,
+        operators=graph.operators,
     )
 
 

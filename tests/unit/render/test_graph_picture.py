@@ -78,16 +78,21 @@ def test_a_small_graph_is_drawn_as_it_is():
     assert names(picture) == ["x", "sin", "cos", "exp", "sin", "cos", "exp"]
     assert links(picture) == {(i, i + 1) for i in range(6)}
     assert picture.rows[-1].ends and not picture.rows[0].ends
-    assert picture.summary == ("6 operators",)
+    assert picture.summary == ("6 calls",)
+
+
+def test_what_is_drawn_and_what_the_headline_counts_are_told_apart():
+    assert made(chain(6), operators=9).summary == ("6 calls, which run 9 operators",)
+    assert made(layers(12), operators=1).summary == ("62 calls, which run 1 operator, 1 repeated block drawn once",)
 
 
 def test_repeated_layers_are_drawn_once_with_their_class_and_count():
     picture = made(layers(12), classes={"L['self'].layer.0": "Block"})
     (panel,) = picture.panels
-    assert (panel.title, panel.tag) == ("layer.0 … 11", "×12 Block, 5 operators")
+    assert (panel.title, panel.tag) == ("layer.0 … 11", "×12 Block, 5 calls")
     assert names(picture) == ["x", "embedding", "linear", "gelu", "linear", "add", "layer_norm", "linear"]
     assert links(picture) == {(0, 1), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7)}
-    assert picture.summary == ("62 operators, 1 repeated block drawn once",)
+    assert picture.summary == ("62 calls, 1 repeated block drawn once",)
 
 
 def test_what_repeats_inside_one_module_is_not_called_that_module():
@@ -97,7 +102,7 @@ def test_what_repeats_inside_one_module_is_not_called_that_module():
         for step, target in enumerate(("torch.linear", "view", "transpose")):
             nodes.append(node(f"n{part}_{step}", target, (f"n{part}_{step - 1}" if step else "x",), modules=inside))
     (panel,) = made(nodes, classes={"L['self'].attention": "Attention"}).panels
-    assert (panel.title, panel.tag) == ("in attention", "×10, 3 operators")
+    assert (panel.title, panel.tag) == ("in attention", "×10, 3 calls")
 
 
 def test_a_block_without_modules_is_called_by_its_function():
@@ -108,7 +113,7 @@ def test_a_block_without_modules_is_called_by_its_function():
         for i in range(4)
     ]
     (panel,) = made([*(node(f"p{p}", op="placeholder", target=f"P_{p}") for p in range(42)), *nodes]).panels
-    assert (panel.title, panel.tag) == ("Adam update of one parameter", "×42, 4 operators")
+    assert (panel.title, panel.tag) == ("Adam update of one parameter", "×42, 4 calls")
 
 
 def test_modules_are_panels_two_deep_under_their_own_names():
@@ -266,7 +271,7 @@ def test_the_break_that_ended_the_graph_stands_behind_its_outputs():
 
 def test_a_graph_without_operators_is_a_picture_too():
     picture = made([])
-    assert names(picture) == ["no operators: inputs and output only"]
+    assert names(picture) == ["no calls: inputs and output only"]
     assert draw_picture(picture).startswith("<svg")
 
 
@@ -317,7 +322,7 @@ def test_the_picture_says_itself_to_a_screen_reader_and_follows_the_readers_grou
 
 def test_the_text_form_has_every_row_and_link():
     text = describe(made(layers(12)))
-    assert "[layer.0 … 11 | ×12, 5 operators]" in text
+    assert "[layer.0 … 11 | ×12, 5 calls]" in text
     assert "  2 [matrix] linear | f32[4,128] -> 3" in text
 
 
@@ -386,7 +391,7 @@ def test_no_graph_exceeds_the_limits_or_gets_a_backward_arrow(spec):
 def test_a_graph_of_many_modules_without_repeats_is_cut_into_windows_named_by_their_modules():
     picture = made(chain(5000, ops=[f"torch.op{i * i % 997}" for i in range(997)], modules=lambda i: ("m", "m.l", f"m.l.{i // 3}")))
     assert 40 < len(picture.rows) <= ROWS_AT_MOST + 1
-    assert (picture.rows[1].name, picture.rows[1].note) == ("l.0 … l.20", "63 operators")
+    assert (picture.rows[1].name, picture.rows[1].note) == ("l.0 … l.20", "63 calls")
 
 
 def test_fifty_thousand_operators_are_a_picture_in_seconds():
