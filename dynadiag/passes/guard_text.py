@@ -19,7 +19,7 @@ from dynadiag.passes.tensor_guards import tensor, tensor_type
 _ENTRY = re.compile(r"^(?P<entry>!?\d+(?:/\d+){1,2}(?:_\d+)?): (?P<rest>.*)$", re.DOTALL)
 _STACK_TITLE = "\nUser stack trace:\n"
 _STACK_LINE = re.compile(r'^ {2}File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.+)$')
-_COMMENT_PLACE = re.compile(r"# (?:(?P<code>.*)  # )?\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<function>[^\s)]+)")
+_COMMENT_PLACE = re.compile(r"# \(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<function>[^\s)]+)")
 _TEXT_LIMIT = 8_000
 _COMMENT_LIMIT = 3_000  # torch leaves the source line out when the comment gets longer than 1,024 characters
 
@@ -82,17 +82,23 @@ def _stack(text: str) -> tuple[Location, ...]:
     return tuple(locations)
 
 
-# torch joins the places of several guards of one text with " and "; each quotes its line, a comment and the next place behind it.
-_FURTHER = re.compile(r"\s+#\s+\S+:\d+ in ")
+# torch joins the places of both ends of a range with " and ", each with its line before it. That of an end that it drew itself, since it
+# makes sizes 0 and 1 constants, is called "first use of this value" (`ShapeEnv.create_symbol`, 2.11 and 2.15).
+_NOT_ASKED_FOR = " (user code shown is first use"
 
 
 def _origin(comment: str) -> Location | None:
-    match = _COMMENT_PLACE.search(comment[:_COMMENT_LIMIT])
-    if match is None:
-        return None
-    return Location(
-        match["file"].strip(), _number(match["line"]), match["function"], _FURTHER.split(match["code"] or "")[0].strip() or None
-    )
+    """The last line that the comment gives for the guard, one that asked for it before one that did not."""
+    text = comment[:_COMMENT_LIMIT]
+    found: list[tuple[bool, Location]] = []
+    ended = 0
+    for match in _COMMENT_PLACE.finditer(text):
+        between = text[ended : match.start()]
+        code = between.partition(") and ")[2] if between.startswith(" (") else between.removeprefix("# ").removeprefix(" and ")
+        ended = match.end()
+        place = Location(match["file"].strip(), _number(match["line"]), match["function"], code.strip() or None)
+        found.append((not text.startswith(_NOT_ASKED_FOR, ended), place))
+    return max(reversed(found), key=lambda pair: pair[0])[1] if found else None
 
 
 def _number(digits: str) -> int | None:

@@ -174,6 +174,17 @@ def test_a_quoted_line_ends_where_torch_names_the_next_place():
     assert origin is not None and (origin.line, origin.code) == (7, "if k > 5:")
 
 
+def test_of_two_places_the_line_and_its_text_are_of_one_that_asked_for_the_guard():
+    first_use = "(user code shown is first use of this value--the guard itself is not due user code but due to 0/1 specialization)"
+    asked = "if ids.shape[1] > 16:  # me/llm.py:11 in score (_dynamo/variables/tensor.py:3083 in evaluate_expr)"
+    drawn = f"keys = {{  # utils/capturing.py:332 in wrapper {first_use}"
+    for comment in (f"{drawn} and {asked}", f"{asked} and {drawn}"):
+        origin = parse_reason(f"0/0: 2 <= ids.size()[1] <= 16  # {comment}").origin
+        assert (origin.file, origin.line, origin.code) == ("me/llm.py", 11, "if ids.shape[1] > 16:")
+    origin = parse_reason(f"0/0: 2 <= ids.size()[1]  # {drawn}").origin
+    assert (origin.file, origin.line, origin.code) == ("utils/capturing.py", 332, "keys = {")
+
+
 def test_hints_are_kept_apart():
     failed = parse_reason(
         "0/0: " + f"{'self.step == 0':<60}  # self.step += 1  # t.py:3 in forward (HINT: torch.compile considers (this) static.)"
