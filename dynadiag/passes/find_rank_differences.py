@@ -18,6 +18,7 @@ from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import named_frames
 from dynadiag.passes.guard_text import parse_guard_code, parse_reason
+from dynadiag.passes.stack_values import written
 
 _Value = TypeVar("_Value")
 _SHOWN = 3
@@ -166,7 +167,8 @@ def _recompiles(run: Run) -> Iterable[tuple[int, Item]]:
         guard = parse_reason(event.reasons[0]) if event.reasons else None
         cause = "" if guard is None or not guard.source else f" because of {guard.source}"
         where = _location(named)
-        yield frame.key.process, Item((*_place_key(where, run), cause), f"recompile of {_name(named)}{cause}", where)
+        said = f" because of {written(guard.source, frame, {}).replace('`', '')}" if guard is not None and cause else ""
+        yield frame.key.process, Item((*_place_key(where, run), cause), f"recompile of {_name(named)}{said}", where)
 
 
 def _graphs(run: Run) -> Iterable[tuple[int, Item]]:

@@ -65,7 +65,10 @@ def graph_picture(
     panels = tuple(_panel(frame, made, graph.classes) for frame in made.frames)
     return Picture(
         title=title,
-        summary=(" · ".join([*summary[:1], _counts(made, operators), *([f"{sum(marks):,} kept"] if marks is not None else [])]), *summary[1:]),
+        summary=(
+            " · ".join([*summary[:1], _counts(made, operators), *([f"{sum(marks):,} kept"] if marks is not None else [])]),
+            *summary[1:],
+        ),
         rows=tuple(rows),
         panels=panels,
         links=tuple(links),

@@ -9,7 +9,7 @@ from dynadiag.model.digest import RankComparison, RankGroup, rank_numbers
 from dynadiag.render.palette import WIDTH
 from dynadiag.render.sanitise import clean, xml_text
 from dynadiag.render.svg import sealed
-from dynadiag.render.wording import plural
+from dynadiag.render.wording import frame_name, plural
 
 _MOST_ROWS, _MOST_COLUMNS, _MOST_NAMES = 40, 60, 30
 _EDGE, _LABELS, _ROW, _TOP, _LINE = 16.0, 250.0, 24.0, 66.0, 18.0
@@ -59,7 +59,7 @@ def _rows(root: ElementTree.Element, found: RankComparison, groups: Sequence[Ran
         for place, number in enumerate(columns):
             values = found.frames[names[number]]
             cell = _add(root, "g", {})
-            _add(cell, "title", {}, clean(f"{label}: {names[number]}: {_said(values[at], values[0])}", limit=400))
+            _add(cell, "title", {}, clean(f"{label}: {_name(names[number])}: {_said(values[at], values[0])}", limit=400))
             box: dict[str, object] = {"class": _class(values[at], values[0]), "x": _LABELS + place * width + 1, "y": y + 2}
             _add(cell, "rect", {**box, "width": max(2.0, width - 2), "height": _ROW - 4, "rx": 2})
         y += _ROW
@@ -93,11 +93,17 @@ def _named(root: ElementTree.Element, numbers: Sequence[int], names: Sequence[st
     """The names of the columns that differ."""
     for number in numbers[:_MOST_NAMES]:
         y += _LINE
-        _add(root, "text", {"class": "dd-s", "x": _EDGE, "y": y}, clean(f"{number + 1}  {names[number]}", limit=130))
+        _add(root, "text", {"class": "dd-s", "x": _EDGE, "y": y}, clean(f"{number + 1}  {_name(names[number])}", limit=130))
     if len(numbers) > _MOST_NAMES:
         y += _LINE
         _add(root, "text", {"class": "dd-s", "x": _EDGE, "y": y}, f"and {len(numbers) - _MOST_NAMES} more frames that differ")
     return y + 14
+
+
+def _name(text: str) -> str:
+    """`forward, resumed at line 13 (train.py:13)` of a function with its place."""
+    function, opened, place = text.partition(" (")
+    return f"{frame_name(function)}{opened}{place}"
 
 
 def _add(parent: ElementTree.Element, tag: str, attributes: Mapping[str, object], text: str | None = None) -> ElementTree.Element:

@@ -96,7 +96,7 @@ def _recompiles(report: Report, detail: Detail) -> Iterator[Section]:
         )
 
     def values(one: Transition) -> Cell:
-        kept = [clean(value, limit=60) for value in one.values]
+        kept = [clean(wording.value_words(value), limit=60) for value in one.values]
         if len(kept) > _VALUES_SHOWN and not detail.verbose:
             kept = [*kept[: _VALUES_SHOWN - 2], "...", kept[-1]]
         if not kept:

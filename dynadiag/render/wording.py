@@ -21,7 +21,8 @@ PATH_LIMIT = 120
 _FEW_OPERATIONS = 2
 _LONGEST_NAME = 40
 _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
-_RESUME = re.compile(r"(?:.*<locals>\.)?torch_dynamo_resume_in_(.+)_at_(\d+)")
+_RESUME = re.compile(r"(?:.*<locals>\.)?((?:\w+\.)*)torch_dynamo_resume_in_(.+)_at_(\d+)")
+_ON_STACK = re.compile(r"___stack\d+")
 FALLBACK_KINDS: Mapping[str, str] = {
     "skipped_frame": "frame skipped",
     "recompile_limit": "recompile limit hit",
@@ -231,13 +232,18 @@ def environment(processes: Iterable[Process]) -> Environment:
 
 
 def frame_name(name: str | None) -> str:
-    """A frame's name for people: `train_step, resumed at line 41` for a resume function, whatever encloses it left out.
+    """A frame's name for people: `Model.forward, resumed at line 41` for a resume function, without the functions around it.
 
     Dynamo calls them `torch_dynamo_resume_in_<name>_at_<line>` (`torch/_dynamo/resume_execution.py`, torch 2.11 and 2.15).
     """
     text = clean(name or "unnamed", limit=200)
     resumed = _RESUME.fullmatch(text)
-    return f"{resumed[1]}, resumed at line {resumed[2]}" if resumed else text
+    return f"{resumed[1]}{resumed[2]}, resumed at line {resumed[3]}" if resumed else text
+
+
+def value_words(text: str) -> str:
+    """What torch says of a value with `value` for what it calls `___stack0`: one that lay on Python's stack at a graph break."""
+    return _ON_STACK.sub("value", text)
 
 
 def frame_label(report: Report, frame_id: str | None) -> str:

@@ -14,8 +14,8 @@ from dynadiag.render.html.timeline import PROCESSES_AT_MOST, WIDTH, process_name
 
 MARKS_AT_MOST = 400
 _TRACK, _STEP, _ABOVE = 16, 38, 18
-_WORST = ("gone", "again", "first")
-_KINDS = {"first": "compiled for the first time", "again": "recompiled", "gone": "left to eager"}
+_WORST = ("failed", "gone", "again", "first")
+_KINDS = {"first": "compiled for the first time", "again": "recompiled", "gone": "left to eager", "failed": "compilation failed"}
 
 
 def calls(report: Report) -> dict[str, Any] | None:
@@ -52,13 +52,10 @@ def calls(report: Report) -> dict[str, Any] | None:
 
 
 def _kinds(report: Report) -> Mapping[str, str]:
-    """What became of each frame, by its id."""
-    again = {one.frame for one in report.recompiles}
-    gone = {one.frame for one in report.fallbacks if one.kind != "disabled"}
-    return {
-        frame.id: "gone" if frame.id in gone or frame.outcome in ("skipped", "failed") else "again" if frame.id in again else "first"
-        for frame in report.run.frames
-    }
+    """What became of each frame, by its id; a failure that torch suppressed left it to eager."""
+    kinds = {frame.id: {"skipped": "gone", "failed": "failed"}.get(frame.outcome, "first") for frame in report.run.frames}
+    again = {one.frame: "again" for one in report.recompiles if kinds.get(one.frame) == "first"}
+    return kinds | again | {one.frame: "gone" for one in report.fallbacks if one.kind != "disabled" and one.frame in kinds}
 
 
 def _events(report: Report, process: int, total: int, kinds: Mapping[str, str]) -> Mapping[int, Sequence[tuple[str, str]]]:

@@ -174,7 +174,7 @@ _METRICS: tuple[tuple[str, str], ...] = (
     ("code_gen_s", "code generation"),
     ("backward_s", "backward"),
     ("before_restart_s", "before the last restart"),
-    ("graph_ops", "operators"),
+    ("graph_ops", "calls"),
     ("graph_nodes", "nodes"),
     ("graph_inputs", "inputs"),
     ("guard_count", "guards (torch's count)"),

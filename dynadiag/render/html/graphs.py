@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,20 @@ from markupsafe import Markup
 
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.wording import rank_text
 from dynadiag.files import read_small
 from dynadiag.model.compiled import GuardCost, Listing
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import PayloadRef
 from dynadiag.model.report import GuardReport, Report
+from dynadiag.model.run import Run
 from dynadiag.render import wording
+from dynadiag.render.drawing import drawn
 from dynadiag.render.html.code import graph_text, output_code, rows_of_names
 from dynadiag.render.html.guard_tree import tree
 from dynadiag.render.html.tables import ROWS_AT_MOST, own_id, plain_row
+from dynadiag.render.pictures import picture_of_graph
 from dynadiag.render.sanitise import clean
 from dynadiag.trace import read_payload
 
@@ -32,9 +37,13 @@ PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
 COLOURED_BYTES = 160_000
 """How much of the texts is coloured, which takes a second for each megabyte."""
 
+DRAWN_BYTES = 3_000_000
+"""How long the texts of the graphs are that are drawn for the page, beside those that have a picture: 0.3 s of CPU for each megabyte."""
+
 _LONGEST_TEXT = 60_000
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
 _PICTURE = re.compile(r"graphs/[a-z0-9-]+\.svg\Z")
+_ENDED = {"failed": "failed", "skipped": "was given up"}
 _FORMS = {"dynamo": "Dynamo", "aot_joint": "AOTAutograd, joint", "aot_forward": "AOTAutograd, forward",
           "aot_backward": "AOTAutograd, backward", "aot_inference": "AOTAutograd", "post_grad": "post-grad"}  # fmt: skip
 
@@ -47,6 +56,8 @@ class _Maker:
     picture_room: int
     text_room: int
     colour_room: int
+    drawn_room: int
+    kept: Set[str]
 
     def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
         """One graph with what there still is room for: its own text and what became of it."""
@@ -58,15 +69,29 @@ class _Maker:
         ]
         wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
         shown = [form for form in forms if form is not None]
-        count = graph.size
         return {
             "id": own_id(graph.id, "g"),
-            "title": wording.frame_label(self.report, graph.frame),
-            "said": f"{wording.plural(count, 'operator')}: {wording.top_ops(graph.ops, 6)}" if count else clean(graph.why_not or ""),
+            "title": frame_title(self.report, graph.frame),
+            "said": self._said(graph),
             "pictures": list(self._pictures(graph)),
             "forms": sorted(shown, key=lambda form: form["order"]),
             "left": [clean(name, limit=20) for name, form in zip(wanted, forms, strict=True) if form is None],
         }
+
+    def _said(self, graph: Graph) -> str:
+        """How large it is, and whether it was thrown away."""
+        count, parts = graph.size, list[str]()
+        if count:
+            parts.append(f"{wording.plural(count, 'operator')}: {wording.top_ops(graph.ops, 6)}")
+        elif graph.why_not or graph.nodes is not None:
+            parts.append(clean(graph.why_not or "no operators: inputs and output only"))
+        frame = self.report.run.frame(graph.frame)
+        if graph.kind == "dynamo" and frame is not None and graph.id not in self.kept:
+            ended = (
+                "Dynamo started over" if frame.outcome in ("compiled", "broke") else f"the compilation {_ENDED.get(frame.outcome, 'ended')}"
+            )
+            parts.append(f"thrown away: {ended}")
+        return "; ".join(parts)
 
     def _form(self, one: Graph, names: dict[str, str] | None = None) -> dict[str, Any] | None:
         """The text of a graph; the rows of its nodes go to `names`."""
@@ -109,39 +134,59 @@ class _Maker:
 
     def _pictures(self, graph: Graph) -> Iterator[dict[str, str]]:
         for key in (graph.id, f"{graph.id}-mutations"):
-            name = self.report.pictures.get(key)
-            if self.directory is None or name is None or not _PICTURE.match(name):
-                continue
             room = max(0, self.picture_room * 3 // 4)
-            try:
-                data = read_small(self.directory / name, room + 1)
-            except (OSError, DynadiagError):
-                continue
-            if len(data) > room:
+            data = self._written(key, room + 1)
+            if data is None and key == graph.id:
+                data = self._drawn(graph)
+            if data is None or len(data) > room:
                 continue
             source = base64.b64encode(data).decode()
             self.picture_room -= len(source)
             what = "Mutations in graph" if key.endswith("-mutations") else "Graph"
             yield {"alt": f"{what} {clean(graph.id, limit=20)}", "source": f"data:image/svg+xml;base64,{source}"}
 
+    def _written(self, key: str, limit: int) -> bytes | None:
+        """The picture that stands beside the page."""
+        name = self.report.pictures.get(key)
+        if self.directory is None or name is None or not _PICTURE.match(name):
+            return None
+        try:
+            return read_small(self.directory / name, limit)
+        except (OSError, DynadiagError):
+            return None
+
+    def _drawn(self, graph: Graph) -> bytes | None:
+        """A picture of a graph that has none: those far from any finding, or of a run that is shown without its folder."""
+        length = graph.text.length if graph.text is not None else 0
+        if not length or length > self.drawn_room:
+            return None
+        self.drawn_room -= length
+        try:
+            return drawn(picture_of_graph(graph, self.report.run, self.report)).text.encode()
+        except DynadiagError:
+            return None
+
 
 def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path | None) -> tuple[list[dict[str, Any]], list[str]]:
     """Dynamo's graphs, each with its pictures and all forms of it; and what was left out. `rows` are the anchors of source lines."""
-    own = [graph for graph in report.run.graphs if graph.kind == "dynamo"] or list(report.run.graphs)
+    captured = _captured(report.run)
     lowered: dict[str, list[Graph]] = defaultdict(list)
+    own = []
     for graph in report.run.graphs:
-        if graph.kind != "dynamo":
-            lowered[graph.frame].append(graph)
+        above = None if graph.kind == "dynamo" else _above(captured, graph.frame, graph.attempt)
+        if above is None:
+            own.append(graph)
+        else:
+            lowered[above.id].append(graph)
     listings: dict[str, list[Listing]] = defaultdict(list)
     for listing in report.run.listings:
-        if listing.kind == "output_code":
-            listings[listing.frame].append(listing)
+        if listing.kind == "output_code" and (above := _above(captured, listing.frame, listing.attempt)) is not None:
+            listings[above.id].append(listing)
     near = {name for site in report.graph_breaks for name in (*site.graphs_before, *site.graphs_after)}
-    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES)
+    kept = {name for names in kept_graphs(report.run).values() for name in names}
+    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES, DRAWN_BYTES, kept)
     made = {
-        graph.id: maker.graph(
-            graph, *((lowered.pop(graph.frame, ()), listings.pop(graph.frame, ())) if graph.kind == "dynamo" else ((), ()))
-        )
+        graph.id: maker.graph(graph, lowered.get(graph.id, ()), listings.get(graph.id, ()))
         for graph in sorted(own[:GRAPHS_AT_MOST], key=lambda graph: graph.id not in near)
     }
     notes = [f"{GRAPHS_AT_MOST} of {len(own):,} graphs are listed"] if len(own) > GRAPHS_AT_MOST else []
@@ -154,6 +199,28 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
         said += [f"{'l' if left else 'L'}ong texts are cut"] if cut else []
         notes.append(f"{', '.join(said)}; `dynadiag graph RUN ID --text` prints each")
     return [made[graph.id] for graph in own[:GRAPHS_AT_MOST]], notes
+
+
+def _captured(run: Run) -> Mapping[tuple[str, int | None], Graph]:
+    """Dynamo's first graph of each attempt of a frame, and under None its last one."""
+    found: dict[tuple[str, int | None], Graph] = {}
+    for graph in run.graphs:
+        if graph.kind == "dynamo":
+            found.setdefault((graph.frame, graph.attempt), graph)
+            found[graph.frame, None] = graph
+    return found
+
+
+def _above(captured: Mapping[tuple[str, int | None], Graph], frame: str, attempt: int) -> Graph | None:
+    """The graph of Dynamo's that another form of it was made of, as far as the log tells: of the same attempt, else the frame's last."""
+    return captured.get((frame, attempt)) or captured.get((frame, None))
+
+
+def frame_title(report: Report, frame_id: str) -> str:
+    """`f1 train_step [1/0]`, with its rank where there are several."""
+    frame = report.run.frame(frame_id)
+    rank = rank_text(report.run, (frame.key.process,)) if frame is not None else ""
+    return wording.frame_label(report, frame_id) + (f", {clean(rank)}" if rank else "")
 
 
 def _read(ref: PayloadRef | None) -> str | None:
@@ -206,7 +273,7 @@ def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
     kept = dict.fromkeys((*one.dearest, *one.odd))
     rows = [plain_row(guard.kind, readable(guard.source), guard.code, guard.origin or "") for guard in kept]
     return {
-        "frame": wording.frame_label(report, one.frame),
+        "frame": frame_title(report, one.frame),
         "said": f"{wording.plural(one.count, 'guard')}{latency}",
         "kinds": kinds,
         "rows": {"title": f"Guards of {one.frame}", "columns": columns, "rows": rows} if rows else None,

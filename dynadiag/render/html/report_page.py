@@ -113,10 +113,10 @@ def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> 
     yield "source", "Source"
     if parts["breaks"]:
         yield "breaks", "Graph breaks"
-    if parts["matrices"]:
-        yield "versions", "Versions"
     if parts["bars"] or parts["times"] or parts["calls"]:
         yield "time", "Time"
+    if parts["matrices"]:
+        yield "versions", "Versions"
     yield from ((one["anchor"], one["title"]) for one in tables)
     if parts["graphs"]:
         yield "graphs", "Graphs"
@@ -171,7 +171,7 @@ def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
         "fix": [_advice(*each) for each in wording.advice_labels(one.advice)],
         "unadvised": clean(one.unadvised or "").rstrip("."),
         "doubts": [clean_block(doubt) for doubt in one.doubts],
-        "graphs": [name for name in (*one.graphs_before, *one.graphs_after) if OURS.match(name)][:20],
+        "graphs": [name for name in dict.fromkeys((*one.graphs_before, *one.graphs_after)) if OURS.match(name)][:20],
         "context": clean(one.context or "", limit=400),
         "stack": "\n".join(f"{wording.place(place, base)}\n    {clean(place.code or '')}" for place in one.stack[-40:]),
     }

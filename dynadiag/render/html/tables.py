@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dynadiag.facts.wording import rank_text
 from dynadiag.model.location import Location
 from dynadiag.model.report import Recompile, Report
 from dynadiag.model.run import Frame
@@ -19,6 +20,7 @@ from dynadiag.render.sanitise import clean
 from dynadiag.render.sections import Detail, sections
 
 ROWS_AT_MOST = 300
+BARS_AT_MOST = 40
 OURS = re.compile(r"[a-z]{1,2}\d{1,9}(?:\.\d{1,9})?\Z")
 
 
@@ -43,15 +45,28 @@ def matrices(report: Report) -> Iterator[dict[str, Any]]:
         sources = list(dict.fromkeys(change.source for one in versions for change in one.changed))[:12]
         if not sources:
             continue
+        words = _words(report, versions)
         frames = known.get(key, [])
         name = wording.frame_name(frames[0].name if frames else None)
         rows = [_version(one, report, sources) for one in versions[:ROWS_AT_MOST]]
         if len(frames) > 1 and frames[1].id == versions[0].frame:
-            before = {change.source: clean(change.old or "?", limit=60) for change in versions[0].changed}
+            before = {change.source: clean(wording.value_words(change.old or "?"), limit=60) for change in versions[0].changed}
             cells = [_cell_of(_version_name(report, frames[0].id)), *(_cell_of(before.get(source, "")) for source in sources)]
             rows.insert(0, {"id": "", "cells": cells})
-        columns = [{"heading": "version", "numeric": False}, *({"heading": clean(text, limit=80), "numeric": False} for text in sources)]
+        headings = ("version", *(clean(words.get(text, text), limit=80) for text in sources))
+        columns = [{"heading": text, "numeric": False} for text in headings]
         yield {"title": f"{name}: {wording.plural(len(versions), 'recompile')} ({versions[0].frame})", "columns": columns, "rows": rows}
+
+
+def _words(report: Report, versions: Sequence[Recompile]) -> Mapping[str, str]:
+    """By source what the table of recompiles calls a value of Python's stack (`___stack0`), where it has just one name for it."""
+    wanted = {one.id: [change for change in one.changed if "___stack" in change.source] for one in versions}
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in report.transitions:
+        for change in (change for name in row.recompiles for change in wanted.get(name, ())):
+            if change.kind == row.kind and "computed before the" in row.source:
+                found[change.source].add(row.source)
+    return {source: next(iter(names)) for source, names in found.items() if len(names) == 1}
 
 
 def _code_of(frame: Frame) -> tuple[int, ...]:
@@ -69,8 +84,8 @@ def _version(one: Recompile, report: Report, sources: Sequence[str]) -> dict[str
     cells = [{"parts": [_part(f"{_version_name(report, one.frame)} {one.id}", code=True)], "numeric": False, "changed": False}]
     for source in sources:
         change = changes.get(source)
-        text = "" if change is None else f"{clean(change.old or '?', limit=60)} → {clean(change.new or '?', limit=60)}"
-        cells.append({"parts": [_part(text)], "numeric": False, "changed": change is not None})
+        values = [] if change is None else [clean(wording.value_words(text or "?"), limit=60) for text in (change.old, change.new)]
+        cells.append({"parts": [_part(" → ".join(values))], "numeric": False, "changed": change is not None})
     return {"id": own_id(one.id, "r"), "cells": cells}
 
 
@@ -84,7 +99,7 @@ def bars(report: Report) -> dict[str, Any] | None:
     if time is None or not time.frames or not time.total_s:
         return None
     longest = max(one.total_s for one in time.frames) or 1.0
-    shown = time.frames if len(time.frames) <= ROWS_AT_MOST else sorted(time.frames, key=lambda one: -one.total_s)[:ROWS_AT_MOST]
+    shown = sorted(time.frames, key=lambda one: -one.total_s)[:BARS_AT_MOST]
     order = {frame.id: number for number, frame in enumerate(report.run.frames)}
     rows = []
     for number, one in enumerate(sorted(shown, key=lambda one: order.get(one.frame, 0))):
@@ -94,7 +109,7 @@ def bars(report: Report) -> dict[str, Any] | None:
         rows.append(
             {
                 "y": number * 20,
-                "name": label if len(label) <= 38 else label[:37] + "…",
+                "name": label if len(label) <= 46 else label[:45] + "…",
                 "tip": f"{label}: {spent}",
                 "width": round(400 * one.total_s / longest, 1),
                 "lost": round(400 * min(one.thrown_away_s or 0, one.total_s) / longest, 1),
@@ -102,20 +117,26 @@ def bars(report: Report) -> dict[str, Any] | None:
             }
         )
     lost = f"; {wording.seconds(time.thrown_away_s)} of it thrown away by restarts" if time.thrown_away_s else ""
-    return {"said": f"{wording.seconds(time.total_s)} in all{lost}.", "rows": rows, "width": 760, "height": len(rows) * 20 + 4}
+    left = len(time.frames) - len(shown)
+    said = f"{wording.seconds(time.total_s)} in all{lost}." + (
+        f" The {BARS_AT_MOST} longest of {len(time.frames):,} are drawn." if left else ""
+    )
+    return {"said": said, "lost": bool(time.thrown_away_s), "rows": rows, "width": 820, "height": len(rows) * 20 + 4}
 
 
 def _frames(report: Report) -> dict[str, Any]:
     """Each compilation of a frame: how it ended, in which time, with how many guards."""
     frames = report.run.frames[:ROWS_AT_MOST]
     spent = {one.frame: one.total_s for one in report.compile_time.frames} if report.compile_time else {}
+    several = len({one.key.process for one in frames}) > 1
     rows = []
     for one in frames:
         time = wording.seconds(spent[one.id]) if one.id in spent else ""
         place = "" if one.file is None else wording.place(Location(one.file, one.line), wording.base_folder(report.run))
         guards = f"{one.guards.count:,}" if one.guards else ""
-        rows.append(plain_row(one.id, one.key.text, wording.frame_name(one.name), one.outcome, place, time, guards, name=one.id))
-    headings = ("id", "compile id", "function", "outcome", "begins at", "compile time", "guards")
+        rank = [rank_text(report.run, (one.key.process,)) or "not known"] if several else []
+        rows.append(plain_row(one.id, *rank, one.key.text, wording.frame_name(one.name), one.outcome, place, time, guards, name=one.id))
+    headings = ("id", *(["process"] if several else []), "compile id", "function", "outcome", "begins at", "compile time", "guards")
     left = len(report.run.frames) - len(frames)
     return {
         "anchor": "frames",

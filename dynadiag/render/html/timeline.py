@@ -18,6 +18,7 @@ BARS_AT_MOST = 400
 PROCESSES_AT_MOST = 16
 DEEPEST = 12
 _ROW, _GAP = 18, 2
+_STEP = 36  # a bar with the name of its process above it
 _LEAST = 1.0
 _LETTER = 6.4
 _KINDS = {"first": "first compilation", "again": "recompile", "gone": "no code came of it (skipped or failed)"}
@@ -75,7 +76,7 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
     for one, kind in sorted(longest, key=lambda pair: (pair[0].began, row_of[pair[0].process])):
         label = f"{wording.frame_label(report, one.frame)}{_backward(one)}"
         at, took = (one.began - start) / 1e6, (one.ended - one.began) / 1e6
-        place = {"x": round(WIDTH * (one.began - start) / length, 1), "y": row_of[one.process] * (_ROW + 8) + 16}
+        place = {"x": round(WIDTH * (one.began - start) / length, 1), "y": row_of[one.process] * _STEP + 16}
         width = max(1.5, round(WIDTH * (one.ended - one.began) / length, 1))
         tip = f"{label}: {_KINDS[kind]}, at {at:.2f} s, took {wording.seconds(took)}"
         bars.append({**place, "width": width, "height": _ROW, "kind": kind, "tip": tip})
@@ -84,9 +85,9 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
     headings = ("compilation", "process", "began at", "took", "what")
     return {
         "bars": bars,
-        "labels": [{"y": number * (_ROW + 8) + 12, "text": process_name(report, process)} for process, number in row_of.items()],
+        "labels": [{"y": number * _STEP + 12, "text": process_name(report, process)} for process, number in row_of.items()],
         "ticks": [{"x": round(WIDTH * part / 4, 1), "text": f"{length * part / 4e6:.1f} s"} for part in range(5)],
-        "height": len(rows) * (_ROW + 8) + 38,
+        "height": len(rows) * _STEP + 30,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if kind in kinds],
         "said": _said(found, length / 1e6),
         "left": f"{left:,} shorter compilations, or such of further processes, are not drawn; `dynadiag explain RUN --trace FILE` has all."

@@ -25,6 +25,14 @@ def test_each_call_in_which_dynamo_was_at_work_is_marked(report):
     assert "Timeline of calls" in render(report)
 
 
+def test_a_compilation_that_failed_was_not_left_to_eager_unless_torch_suppressed_the_error(report):
+    frames = (*report.run.frames[:4], replace(report.run.frames[4], outcome="failed"))
+    failed = replace(report, run=replace(report.run, frames=frames), fallbacks=())
+    assert calls.calls(failed)["tracks"][0]["marks"][-1]["kind"] == "failed"
+    suppressed = replace(failed, fallbacks=(replace(report.fallbacks[0], kind="suppressed_error", frame="f4"),))
+    assert calls.calls(suppressed)["tracks"][0]["marks"][-1]["kind"] == "gone"
+
+
 def test_there_is_none_where_calls_were_not_counted(report):
     assert calls.calls(replace(report, run=replace(report.run, processes=(replace(report.run.processes[0], calls=None),)))) is None
     assert "Timeline of calls" not in render(samples.sample_report())

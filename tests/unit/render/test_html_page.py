@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.report import RankDifference
+from dynadiag.model.report import Advice, Change, RankDifference
 from dynadiag.render.html import graphs, report_page, tables
-from tests.unit.render.page_samples import Page
+from tests.unit.render.page_samples import Page, of_two_ranks
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
 
 
@@ -97,6 +97,42 @@ def test_versions_are_rows_and_guarded_values_are_columns(samples):
     assert shown == [[("f2 [2/0]", False), ("1.0", False)], [("f3 [2/1] r0", False), ("1.0 → 2.0", True)]]
     (matrix,) = tables.matrices(report)  # the first version is not in the log: nothing is said of it
     assert [row["id"] for row in matrix["rows"]] == ["r0"]
+
+
+def test_a_value_of_the_stack_is_called_in_versions_what_it_is_called_elsewhere(samples):
+    report = samples.sample_report()
+    changed = Change(source="___stack0 >= 0.5", kind="condition", old="___stack0 >= 0.5", new="___stack0 = 0.25")
+    name = "a value computed before the break at line 6"
+    row = dataclasses.replace(report.transitions[0], source=name, kind="condition", values=("___stack0 >= 0.5",), recompiles=("r0",))
+    said = dataclasses.replace(report, recompiles=(dataclasses.replace(report.recompiles[0], changed=(changed,)),), transitions=(row,))
+    (matrix,) = tables.matrices(said)
+    assert matrix["columns"][1]["heading"] == name
+    assert matrix["rows"][-1]["cells"][1]["parts"][0]["text"] == "value >= 0.5 → value = 0.25"
+    assert "___stack" not in report_page.render(said)
+
+
+def test_frames_of_several_processes_say_which(samples):
+    (*_, frames) = tables.tables(of_two_ranks(samples.sample_report()))
+    assert [column["heading"] for column in frames["columns"]][:3] == ["id", "process", "compile id"]
+    assert [row["cells"][1]["plain"] for row in frames["rows"]] == ["rank 0"] * 3 + ["rank 1"] * 2
+    (*_, frames) = tables.tables(samples.sample_report())
+    assert [column["heading"] for column in frames["columns"]][:2] == ["id", "compile id"]
+
+
+def test_of_many_frames_the_longest_have_a_bar(samples, monkeypatch):
+    monkeypatch.setattr(tables, "BARS_AT_MOST", 1)
+    report = samples.sample_report()
+    shown = tables.bars(report)
+    assert len(shown["rows"]) == 1 < len(report.compile_time.frames)
+    assert shown["said"].endswith(f"The 1 longest of {len(report.compile_time.frames)} are drawn.")
+
+
+def test_only_what_is_added_can_be_copied(samples):
+    report = samples.sample_report()
+    advice = Advice(slug="remove", text="Remove it", before="print(1)", after=None)
+    finding = dataclasses.replace(report.findings[0], fix=(advice,))
+    bare = dataclasses.replace(report, findings=(finding,), graph_breaks=(), recompiles=(), fallbacks=(), mutations=())
+    assert Page(report_page.render(bare)).all("data-copy") == ["Copy as issue"]
 
 
 def test_a_run_that_compiled_nothing_has_a_page(samples):

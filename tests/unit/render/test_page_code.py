@@ -1,5 +1,7 @@
 """Texts in a page: coloured, cut at source lines, and all forms of a graph beside each other."""
 
+import base64
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -43,6 +45,29 @@ def test_the_forms_of_a_graph_stand_side_by_side(tmp_path):
     assert [form["title"] for form in first["forms"]] == ["Dynamo (g0)", "Inductor's output code of 0_forward (o0)"]
     assert first["left"] == ["g2"]
     assert any("`dynadiag graph RUN ID --text` prints each" in note for note in notes)
+
+
+def test_each_attempt_of_a_compilation_has_its_own_forms(tmp_path):
+    report = rich_report(tmp_path)
+    again = replace(report.run.graphs[0], id="g8", attempt=1)
+    lowered = [
+        replace(again, id=name, kind=kind, attempt=attempt) for name, kind, attempt in (("g7", "aot_inference", 0), ("g9", "post_grad", 1))
+    ]
+    frames = (replace(report.run.frames[0], attempts=2), *report.run.frames[1:])
+    run = replace(report.run, frames=frames, graphs=(*report.run.graphs, again, *lowered), listings=())
+    made = {one["id"]: one for one in graphs.graphs(replace(report, run=run), AT, None)[0]}
+    assert [form["title"] for form in made["g0"]["forms"]] == ["Dynamo (g0)", "AOTAutograd (g7)"]
+    assert [form["title"] for form in made["g8"]["forms"]] == ["Dynamo (g8)", "post-grad (g9)"]
+    assert made["g0"]["said"].endswith("; thrown away: Dynamo started over") and "thrown away" not in made["g8"]["said"]
+
+
+def test_graphs_far_from_a_finding_are_drawn_for_the_page_as_long_as_there_is_room(tmp_path, monkeypatch):
+    (first, *_), notes = graphs.graphs(rich_report(tmp_path), AT, None)
+    (picture,) = first["pictures"]
+    assert b"captured by Dynamo" in base64.b64decode(picture["source"].partition(",")[2])
+    monkeypatch.setattr(graphs, "DRAWN_BYTES", 20)
+    (first, *_), fewer = graphs.graphs(rich_report(tmp_path), AT, None)
+    assert first["pictures"] == [] and notes[0] != fewer[0]
 
 
 def test_without_room_the_page_says_which_texts_it_lacks(tmp_path, monkeypatch):

@@ -28,6 +28,11 @@ def test_each_cell_says_how_a_group_differs_from_the_largest():
     assert "f (a.py:1): something else" in cells[2].find(f"{SVG}title").text
 
 
+def test_a_resume_function_has_the_name_that_people_gave_it():
+    drawn = rank_matrix(comparison("ab", {"Net.torch_dynamo_resume_in_forward_at_13 (a.py:13)": (1, 2)}, ranks=4))
+    assert "1 Net.forward, resumed at line 13 (a.py:13)" in drawn and "torch_dynamo_resume" not in drawn
+
+
 def test_thousands_of_ranks_in_many_groups_and_frames_fit():
     frames = {f"<b>&f{number}\x1b (a.py:{number})": (1, *(number % 3 for _ in range(63))) for number in range(300)}
     found = comparison([str(number) for number in range(64)], frames)

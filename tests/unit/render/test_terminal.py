@@ -169,6 +169,7 @@ def test_resume_functions_are_named_for_people():
     from dynadiag.render.wording import frame_name
 
     assert frame_name("main.<locals>.torch_dynamo_resume_in_train_step_at_88") == "train_step, resumed at line 88"
+    assert frame_name("Net.torch_dynamo_resume_in_forward_at_13") == "Net.forward, resumed at line 13"
     assert frame_name("forward") == "forward"
     assert frame_name(None) == "unnamed"
 

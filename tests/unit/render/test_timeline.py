@@ -37,6 +37,16 @@ def test_each_compilation_is_where_it_ran(report):
     )
 
 
+def test_the_names_of_processes_stand_above_their_bars(report):
+    second = replace(report.run.processes[0], index=1, rank=1)
+    spans = (*report.run.spans, Span(1, "f0", "dynamo", 1_000_000.0, 2_500_000.0, 0))
+    shown = timeline.times(replace(report, run=replace(report.run, processes=(*report.run.processes, second), spans=spans)))["timeline"]
+    bars = sorted({bar["y"] for bar in shown["bars"]})
+    for label, bar, above in zip(shown["labels"], bars, [0, *(bar + 18 for bar in bars)], strict=False):
+        assert above <= label["y"] - 11 and label["y"] < bar
+    assert bars[-1] + 18 < shown["height"] - 15
+
+
 def test_the_flame_graph_nests_phases_below_functions(report):
     boxes = timeline.times(report)["flame"]["boxes"]
     assert [(box["level"], box["tip"]) for box in boxes][:3] == [
