@@ -32,6 +32,7 @@ from dynadiag.render.sanitise import clean
 from dynadiag.trace import read_payload
 
 GRAPHS_AT_MOST = 500
+FAILED_AT_MOST = 6
 PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
 """How much of pictures, of graph texts and of guard trees the page holds; the graphs next to a graph break come first."""
 COLOURED_BYTES = 160_000
@@ -281,5 +282,6 @@ def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
         "tree_of": "",
         "tree_said": "",
         "tree_cost": "",
-        "failed": [clean(text, limit=400) for text in one.failed[:20]],
+        "failed": [clean(text, limit=400) for text in one.failed[:FAILED_AT_MOST]],
+        "failed_left": max(0, len(one.failed) - FAILED_AT_MOST),
     }

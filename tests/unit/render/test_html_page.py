@@ -127,6 +127,13 @@ def test_of_many_frames_the_longest_have_a_bar(samples, monkeypatch):
     assert shown["said"].endswith(f"The 1 longest of {len(report.compile_time.frames)} are drawn.")
 
 
+def test_the_first_guards_that_failed_are_shown_and_the_others_counted(samples):
+    report = samples.sample_report()
+    one = dataclasses.replace(report.guards[0], failed=tuple(f"x == {number}" for number in range(20)))
+    shown = report_page.render(dataclasses.replace(report, guards=(one,)))
+    assert shown.count("Failed: <code>") == graphs.FAILED_AT_MOST and "14 more that failed are in report.json." in shown
+
+
 def test_only_what_is_added_can_be_copied(samples):
     report = samples.sample_report()
     advice = Advice(slug="remove", text="Remove it", before="print(1)", after=None)
