@@ -31,7 +31,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Row:
-    """What is compared: `arms` makes the programs, dearest first; `elements` says how large the written tensor is on a GPU."""
+    """What is compared: `arms` makes the programs, most expensive first; `elements` says how large the written tensor is on a GPU."""
 
     name: str
     arms: Callable[[str, int], dict[str, Program]]

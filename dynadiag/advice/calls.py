@@ -12,7 +12,7 @@ from dynadiag.model.report import Advice
 
 
 def skipped(context: BreakContext) -> Iterator[Said]:
-    """`GB0007` and `GB0008`: by the function that Dynamo refused to enter, else by the kind of the user's line."""
+    """A call that Dynamo refused to enter: by the function, else by the kind of the line."""
     name = called_name(context)
     rule = next((rule for pattern, rule in _SKIPPED if pattern.search(name)), None)
     if rule is None and training.in_optimizer(context):
@@ -85,7 +85,7 @@ def debuggers(context: BreakContext) -> Iterator[Said]:
 
 
 def methods(context: BreakContext) -> Iterator[Said]:
-    """`GB0156` and its kin: a method that Dynamo does not know of an object it does not model."""
+    """A method that Dynamo does not know, of an object that it does not model."""
     if "LoggingLoggerVariable" in context.gb_context or printing.in_logging(context):
         yield from printing.logging_functions(context)
     elif any(True for _ in context.line.calls("sys.stdout.write")):

@@ -21,7 +21,7 @@ _TEXT = "Compute on the tensor with torch instead of math: every use computes wi
 
 
 def math_function(call: ast.Call) -> str | None:
-    """The torch function that computes what a call of `math` computes, or None; `math.ceil` and its kin give integers."""
+    """The torch function that computes what a call of `math` computes, or None; `math.ceil`, `floor` and `trunc` give integers."""
     name = dotted(call.func) or ""
     return name[5:] if name.startswith("math.") and name[5:] in _MATH and len(call.args) == 1 else None
 

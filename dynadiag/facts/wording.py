@@ -14,6 +14,8 @@ from dynadiag.model.run import Frame, Run
 NO_RECORDS = "No compilation was recorded"
 """How the title begins of the finding that says so."""
 _RUNS_SHOWN = 8
+_OF_PACKAGES = frozenset({"__init__.py", "__main__.py"})
+"""Files that every package has, so that their name alone says nothing."""
 _PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?(?:\.exe)?$", re.IGNORECASE)
 
 
@@ -33,10 +35,12 @@ def base_name(path: str) -> str:
 
 
 def short_place(location: Location | None) -> str:
-    """`train.py:12`, or `train.py` without a line, or "an unknown place"."""
+    """`train.py:12`, or `train.py` without a line, or "an unknown place"; of a package's own file also the package: `app/__init__.py:3`."""
     if location is None:
         return "an unknown place"
     name = base_name(location.file)
+    if name in _OF_PACKAGES and (package := base_name(location.file.replace("\\", "/").rstrip("/")[: -len(name) - 1])):
+        name = f"{package}/{name}"
     return name if location.line is None else f"{name}:{location.line}"
 
 

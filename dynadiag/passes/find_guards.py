@@ -66,7 +66,7 @@ def _report(number: int, frame: Frame, failed: tuple[str, ...]) -> GuardReport:
         count=_count(frame),
         by_kind={} if guards is None else guards.by_kind,
         latency_us=None if frame.metrics is None else frame.metrics.guard_latency_us,
-        dearest=dearest(examples),
+        dearest=longest_chains(examples),
         odd=tuple(guard for guard in examples if oddity(guard) is not None)[:_EXAMPLES],
         failed=failed,
     )
@@ -86,7 +86,7 @@ def chain_length(source: str) -> int:
     return len(_STEP.findall(_SCOPE.sub("", source)))
 
 
-def dearest(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+def longest_chains(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     """The guards with the longest way to their value, longest first."""
     reached = [guard for guard in guards if chain_length(guard.source) > 0]
     return tuple(sorted(reached, key=lambda guard: -chain_length(guard.source))[:_EXAMPLES])

@@ -238,15 +238,15 @@ class Recorder:
             self.hooks.install("parity", lambda: self._compare_calls(output_graph))
 
     def _compare_calls(self, output_graph: ModuleType) -> None:
-        """The shadow call needs torch itself, which is there by now."""
+        """Comparing needs torch itself, which is there by now."""
         if (why := versions.too_old("--parity", str(sys.modules["torch"].__version__))) is not None:
             raise TorchUnsupportedError(why)
-        from dynadiag.compare.live.regions import ShadowOptions
-        from dynadiag.compare.live.shadow import Shadow
+        from dynadiag.compare.live.regions import LiveOptions
+        from dynadiag.compare.live.watch import LiveComparison
 
-        options = ShadowOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
+        options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         room = functools.partial(self.work.make_room, "the calls that could have been counted were compared with eager (--parity)")
-        Shadow(self, options, lambda: self._epoch, room).watch(output_graph, self.hooks)
+        LiveComparison(self, options, lambda: self._epoch, room).watch(output_graph, self.hooks)
 
     def _on_eval_frame(self, eval_frame: ModuleType) -> None:
         switches.watch_stance(eval_frame, self.hooks)

@@ -126,7 +126,7 @@ def _subjects(matrix: Matrix) -> Iterator[_Subject]:
 
 
 def _filled(word: str, arm: Arm) -> str:
-    """`{mode}` and its kin replaced by what the arm says, nothing where it says nothing."""
+    """`{mode}` and similar names replaced by what the arm says, nothing where it says nothing."""
     for name in _PLACEHOLDERS:
         value = getattr(arm, name)
         word = word.replace(f"{{{name}}}", "" if value is None else str(value))

@@ -1,4 +1,4 @@
-"""What a shadow call keeps: options, the compiled graphs that are watched, and what one call of them should give."""
+"""What the comparison with eager keeps: options, the compiled graphs that are watched, and what one call of them should give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dynadiag.torch_compat.dispatch.live_call import RandomState
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowOptions:
+class LiveOptions:
     """How many calls of each graph are compared at first, and the most memory that copies of one call's inputs may take."""
 
     calls: int = 3

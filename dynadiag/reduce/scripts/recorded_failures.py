@@ -22,7 +22,7 @@ MARKS = {
     "fallback": b"compilation_metrics",
     "cudagraph_skip": b'"cudagraph_skip',
 }
-"""What a log holds that tells of a phenomenon of the kind."""
+"""What a log holds that tells of a failure of the kind."""
 
 
 def failures_in(directory: Path, *kinds: str) -> tuple[Failure, ...]:

@@ -182,7 +182,7 @@ def _told(path: Path, text: str, tell: Tell) -> Iterator[None]:
 
 
 class _Watch:
-    """Whether the log that grows shows a phenomenon by now; read anew only when it has got a record that may be it."""
+    """Whether the log that grows shows the failure by now; read again only when it has a new record that may be it."""
 
     def __init__(self, log: Path, wanted: Failure, tell: Tell) -> None:
         self._log, self._wanted, self._tell = log, wanted, tell

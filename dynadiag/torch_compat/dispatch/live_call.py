@@ -1,4 +1,4 @@
-"""Torch's private switches around a shadow call: no modes, no torch functions, no Dynamo, and the random numbers put back."""
+"""Torch's private switches around a repeated call: no modes, no torch functions, no Dynamo, and the random numbers put back."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ RUN = Run(info=RunInfo(cwd="/home/me/proj"), site_prefixes=("/usr/lib/python3.12
         ("C:\\Python312\\Lib\\contextlib.py", False),
         ("/home/me/tools/dynadiag/record/inside.py", False),
         ("/home/me/tools/dynadiag/shadow/live.py", False),
-        ("/home/me/tools/dynadiag/compare/live/shadow.py", False),
+        ("/home/me/tools/dynadiag/compare/live/watch.py", False),
         ("/home/me/tools/dynadiag/compare/calls.py", False),
         ("<frozen runpy>", False),
         ("<eval_with_key>.3", False),

@@ -3,7 +3,7 @@
 import pytest
 
 from dynadiag.model.run import CompileMetrics, Guard, GuardSet, RegionCost
-from dynadiag.passes.find_guards import chain_length, dearest, find_guards, oddity
+from dynadiag.passes.find_guards import chain_length, find_guards, longest_chains, oddity
 
 PLAIN = Guard("TENSOR_MATCH", "L['x']", "check_tensor(L['x'], Tensor)")
 LONG = Guard("EQUALS_MATCH", "L['self']._modules['a']._modules['b'].cfg.layers[0].scale", "L['self']...scale == 1.0")
@@ -45,7 +45,7 @@ def test_what_is_odd(guard, why):
 def test_the_way_to_a_value_is_its_length():
     assert chain_length("L['x']") == 0
     assert chain_length("L['self']._modules['lin'].weight") == 3
-    assert dearest((PLAIN, LONG)) == (LONG,)
+    assert longest_chains((PLAIN, LONG)) == (LONG,)
 
 
 def test_failed_guards_stand_with_the_entry_that_they_belong_to(builders):

@@ -24,7 +24,7 @@ from dynadiag.compare.live.execution import How, execute, noise_anchors
 from dynadiag.compare.live.gradients import CopiedCall, gradient_differences
 from dynadiag.compare.live.graph_copy import GraphCopy, copy_graph
 from dynadiag.compare.live.held import HeldOutputs
-from dynadiag.compare.live.regions import Expectation, Region, ShadowOptions
+from dynadiag.compare.live.regions import Expectation, LiveOptions, Region
 from dynadiag.compare.live.rng import same_draws
 from dynadiag.compare.live.writes import hidden_writes, place, writes_of
 from dynadiag.model.difference import Difference
@@ -40,12 +40,10 @@ _TEXT = 500
 _MEMORY_FACTOR = 3
 
 
-class Shadow:
+class LiveComparison:
     """Repeats calls of compiled graphs, and writes a `dynadiag_parity` record for each."""
 
-    def __init__(
-        self, sink: Sink, options: ShadowOptions, epoch: Callable[[], int], make_room: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, sink: Sink, options: LiveOptions, epoch: Callable[[], int], make_room: Callable[[], object] = lambda: None) -> None:
         self._sink, self._options, self._epoch, self._make_room = sink, options, epoch, make_room
         self._ordinals = itertools.count()
         self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}

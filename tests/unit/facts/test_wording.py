@@ -1,0 +1,20 @@
+"""Short texts for places."""
+
+import pytest
+
+from dynadiag.facts.wording import short_place
+from dynadiag.model.location import Location
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/home/me/train.py", "train.py:3"),
+        ("/site-packages/libx/__init__.py", "libx/__init__.py:3"),
+        (r"C:\work\tool\__main__.py", "tool/__main__.py:3"),
+        ("__init__.py", "__init__.py:3"),
+        ("/__init__.py", "__init__.py:3"),
+    ],
+)
+def test_a_file_that_every_package_has_is_named_with_its_package(file, said):
+    assert short_place(Location(file, 3)) == said
