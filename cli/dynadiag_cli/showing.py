@@ -21,6 +21,7 @@ from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.files import write_file, write_inside
 from dynadiag.masking import masked_arguments
 from dynadiag_cli.progress import progress
+from dynadiag_cli.streams import drop_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -349,6 +350,15 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be created: {error.strerror}") from None
+
+
+def flush_stdout() -> None:
+    """Write what is still buffered, before a verdict becomes the exit status. Raises OutputError, for instance on a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        drop_stdout()
+        raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
 def emit(text: str | Iterable[str], output: str | None, default: IO[str]) -> None:

@@ -49,9 +49,8 @@ def bug(
     source = recording_at(source)
     if not source.exists():
         raise UnreadableInputError(f"no such file or folder: {source} (a run, a log, or the folder of minify or bench was expected)")
-    directory = _directory(source, out, force)
     with showing.without_gc():
-        made = make_bundle(source, directory, redact=not no_redact)
+        made = make_bundle(source, lambda: _directory(source, out, force), redact=not no_redact)
     for path in (made.form, made.zip):
         print(path)
     if quiet:

@@ -152,6 +152,7 @@ def check(
         "md": formats.markdown,
     }[output_format](shown)
     showing.emit(written, output, sys.stderr if recorded is None else sys.stdout)
+    showing.flush_stdout()
     if not quiet:
         for line in (*(clean(note, limit=600) for note in shown.result.notes), formats.summary(shown)):
             print(f"dynadiag: {line}", file=sys.stderr)

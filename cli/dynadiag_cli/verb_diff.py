@@ -72,6 +72,7 @@ def diff(
     told = document_of(result, beside=output_format == "html")
     default = sys.stderr if recorded else sys.stdout
     showing.show(told, output_format, output, json=lambda: as_json(result), default=default, color=color, quiet=quiet)
+    showing.flush_stdout()
     raise typer.Exit(result.exit_status)
 
 

@@ -12,7 +12,7 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import project_path, source_function
-from dynadiag.facts.wording import script_arguments
+from dynadiag.facts.wording import plural, script_arguments
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
@@ -238,14 +238,13 @@ def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
         if side.incomplete is not None:
             yield f"the {name} run is not complete ({side.incomplete}): what is missing may just not have been recorded"
         if not report.run.frames:
-            yield f"nothing was compiled in the {name} run"
+            complete, why = completeness(report.run)
+            yield f"nothing was compiled in the {name} run" + (f", and whether it is complete is {why}" if complete is None else "")
         elif not report.run.functions:
             yield f"the {name} run has no recorded sources: a statement of several lines may not be matched"
         if report.failed_passes:
             yield f"a part of the analysis of the {name} run failed: {', '.join(report.failed_passes)}"
-    if _sequence(old) != _sequence(new):
-        yield f"the old run has {_sequence(old)} processes with compiled code, the new one {_sequence(new)}: counts cover all of them"
-
-
-def _sequence(report: Report) -> int:
-    return len({frame.key.process for frame in report.run.frames})
+    many = [len({frame.key.process for frame in report.run.frames}) for report in (old, new)]
+    if all(many) and many[0] != many[1]:
+        named = [plural(one, "process", "processes") for one in many]
+        yield f"the old run has {named[0]} with compiled code, the new one {named[1]}: counts cover all of them"

@@ -92,6 +92,10 @@ def _refuse_incomplete(report: Report) -> None:
     if report.failed_passes:
         raise UnreadableInputError(f"a part of the analysis failed, so nothing was checked: {', '.join(report.failed_passes)}")
     if not report.run.frames:
+        if complete is None and info.exit_status == 0 and not any(one.finished for one in report.run.processes):
+            raise UnreadableInputError(
+                f"no compilation was recorded, and whether the recording is complete is {why}; record the program again"
+            )
         raise NothingFoundError("nothing was compiled, so there is nothing to check")
     cut = next((frame for frame in report.run.frames if frame.unfinished), None)
     if cut is not None and not by_its_end:

@@ -7,7 +7,7 @@ import io
 import json
 import socket
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,14 +51,18 @@ class Bundle:
     left_out: tuple[str, ...] = ()
 
 
-def make_bundle(source: Path, out: Path, *, redact: bool = True) -> Bundle:
-    """Write `issue.md` and `bundle.zip` into the folder `out`. Raises UnreadableInputError for what is no run and no result, OSError."""
+def make_bundle(source: Path, folder: Callable[[], Path], *, redact: bool = True) -> Bundle:
+    """Write `issue.md` and `bundle.zip` into a folder, which is asked for (and may be made) once there is something to write.
+
+    Raises UnreadableInputError for what is no run and no result, OSError.
+    """
     redactor = _redactor(source) if redact else None
     result = next((source / name for name in RESULTS if (source / name).is_file()), None)
-    with scratch("bug") as folder:
-        made = _of_result(source, result.name, redactor) if result is not None else _of_run(source, folder, redactor)
+    with scratch("bug") as work:
+        made = _of_result(source, result.name, redactor) if result is not None else _of_run(source, work, redactor)
         text, members, place, removed = made
         data, left_out = _zipped({FORM: text, **members})
+    out = folder()
     write_inside(out, FORM, text)
     write_inside(out, BUNDLE, data)
     return Bundle(form=out / FORM, zip=out / BUNDLE, repository=place, removed=removed, left_out=left_out)

@@ -206,7 +206,7 @@ def test_no_planted_secret_is_in_the_bundle_of_a_real_run(recorded, tmp_path):
     logs = "\n".join(log.read_text() for log in recorded.glob("*.log"))
     planted = [kind for kind, secret in SECRETS if any(core in logs for core in cores(secret))]
     assert len(planted) >= 40, planted
-    made = make_bundle(recorded, tmp_path)
+    made = make_bundle(recorded, lambda: tmp_path)
     assert leaks(tmp_path) == []
     assert len(made.form.read_text()) <= 65_536
     assert not any(core in repr(made.removed) for _, secret in SECRETS for core in cores(secret))
@@ -229,7 +229,7 @@ def test_no_planted_secret_is_in_the_bundle_of_a_log(tmp_path):
     (tmp_path / "logs").mkdir()
     log.write(tmp_path / "logs")
     (tmp_path / "out").mkdir()
-    make_bundle(tmp_path / "logs", tmp_path / "out")
+    make_bundle(tmp_path / "logs", lambda: tmp_path / "out")
     assert leaks(tmp_path / "out") == []
 
 

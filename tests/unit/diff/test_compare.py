@@ -88,7 +88,14 @@ def test_what_cannot_be_compared_is_said():
         "the new run has no recorded sources",
     ]
     nothing = replace(run(), frames=())
-    assert "nothing was compiled in the new run" in compared(report(), report(nothing)).doubts
+    assert compared(report(), report(nothing)).doubts == ("nothing was compiled in the new run",)
+    cut = replace(nothing, processes=(replace(nothing.processes[0], finished=False),))
+    (doubt,) = compared(report(), report(cut)).doubts
+    assert doubt.startswith("nothing was compiled in the new run, and whether it is complete is not known: process 1 ended")
+    two = replace(run(), frames=(*run().frames, replace(run().frames[0], id="f9", key=run().frames[0].key._replace(process=1))))
+    assert compared(report(), report(two)).doubts == (
+        "the old run has 1 process with compiled code, the new one 2 processes: counts cover all of them",
+    )
     with pytest.raises(NothingFoundError) as error:
         compared(report(nothing), report(nothing))
     assert error.value.exit_code == 5

@@ -132,6 +132,14 @@ def test_a_report_that_may_not_be_written_is_one_line(project):
     assert status == 2 and message.startswith("cannot write locked/out.txt")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_verdict_that_could_not_be_written_is_none(project):
+    """It fails and is not readable: exit status 2, not 1."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "dynadiag", "check", "-q", "run"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "dynadiag: error: cannot write to stdout: No space left on device\n")
+
+
 def test_a_full_disk_is_one_line_and_the_baseline_stays(project, monkeypatch):
     check("--update-baseline", "run")
     text = (project / "dynadiag-baseline.json").read_text()

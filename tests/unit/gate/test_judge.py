@@ -213,6 +213,16 @@ def test_nothing_compiled_has_a_status_of_its_own():
     assert error.value.exit_code == 5
 
 
+def test_nothing_compiled_is_not_said_where_the_log_was_cut_before_anything_could_be():
+    of = replace(run(), frames=())
+    cut = replace(of, processes=(replace(of.processes[0], finished=False),))
+    with pytest.raises(UnreadableInputError, match=r"no compilation was recorded, and whether .* is not known: process 1 ended"):
+        judged(report(cut))
+    worker = replace(cut.processes[0], index=1, pid=2)  # one that called os._exit, as workers do
+    with pytest.raises(NothingFoundError):
+        judged(report(replace(of, processes=(of.processes[0], worker))))
+
+
 @pytest.mark.parametrize(
     ("info", "failed"),
     [

@@ -136,5 +136,7 @@ def masked(one):
 def test_bad_input_is_one_line(here, change, words, message):
     if change is not None:
         change(here)
+    before = sorted(here.rglob("*"))
     status, said, _ = bug(*words)
     assert status == 2 and said.startswith(message) and "\n" not in said
+    assert sorted(here.rglob("*")) == before, "a folder was left behind"
