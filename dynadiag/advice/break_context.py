@@ -11,7 +11,7 @@ from typing import Literal
 
 from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
 from dynadiag.advice.beside import catching_around, raises_behind
-from dynadiag.advice.given_tensors import called_modules, sizes_vary, with_given
+from dynadiag.advice.given_tensors import called_modules, sizes_vary, takes_leaves, with_given
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
@@ -62,7 +62,8 @@ class BreakContext:
     of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program; `itself`: it broke there
     at least once. `depth`: how many calls
     below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
-    breaks on that line as well. `resumed`: the code goes on after another break. `callers`: the recorded functions, `try` and `with` on the
+    breaks on that line as well. `resumed`: the code goes on after another break. `leaves`: no tensor
+    that it was given has a history. `callers`: the recorded functions, `try` and `with` on the
     stack, each at its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would
     lose if it were to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at
     another time. `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was
@@ -97,6 +98,7 @@ class BreakContext:
     depth: int = 0
     entered: str = ""
     resumed: bool = False
+    leaves: bool = False
     callers: tuple[Place, ...] = ()
     all_contexts: str = ""
     unheard: Mapping[str, str] = field(default_factory=dict)
@@ -182,6 +184,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         packs=PACKED.search(f"{event.context} {line.code}") is not None
         or (own is not None and epoch_of(event, run) in all_breaks(run).packing),
         resumed=_is_resumed(event, run),
+        leaves=takes_leaves((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
         all_contexts="\n".join((event.context or "", *all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
         unheard=unheard(event, run),
         reads_here=shown is not None and (shown.file, shown.line) in all_breaks(run).places.get((epoch_of(event, run), READS), {}),

@@ -248,11 +248,12 @@ def leaves_to_torch(place: Place) -> bool:
 
 
 def calls_only_torch(place: Place, *also: str) -> bool:
-    """Whether from the row on the function calls nothing else (but modules of functions named as `also`): what it calls may break the graph
-    that now reaches it.
+    """Whether from the row on the function calls nothing else but what is named in `also`, or is in a module of that name: what it calls
+    may break the graph that now reaches it.
     """
     calls = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
-    return not any(_is_unknown(place, one) for one in calls if (dotted(one.func) or "").rpartition(".")[0] not in also)
+    names = ((one, dotted(one.func) or "") for one in calls)
+    return not any(_is_unknown(place, one) for one, name in names if name not in also and name.rpartition(".")[0] not in also)
 
 
 def _may_ask(place: Place, node: ast.AST) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.function_source import parse_function
@@ -44,10 +44,15 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
         dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(one or ()) for one in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
         no_gradient=bool(kinds) and kinds <= _FLOATS and not any(one.requires_grad for one in taken) and "requires_grad" not in text,
-        leaves=bool(kinds) and all(one.is_leaf or not one.requires_grad for one in taken if own[one.frame]),
         floating=bool(kinds) and kinds <= _FLOATS,
         float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
     )
+
+
+def takes_leaves(frames: Iterable[str], run: Run) -> bool:
+    """Whether no tensor that these compilations took has a history; False where none was recorded."""
+    taken = [one for frame in frames for one in _taken(run).get(frame, ())]
+    return bool(taken) and all(one.is_leaf or not one.requires_grad for one in taken)
 
 
 def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:

@@ -45,8 +45,7 @@ class Place:
 
     `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many
     all others have where that is always the same. `no_gradient`: all are floats and
-    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other. `leaves`: no
-    tensor that the function was given has a history.
+    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,7 +57,6 @@ class Place:
     dimensions: Mapping[str, int] = field(default_factory=dict)
     floating: bool = False
     float32: bool = False
-    leaves: bool = False
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:

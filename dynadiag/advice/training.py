@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice.beside import blocks_around
-from dynadiag.advice.break_context import BreakContext, Rule, Said, option, say, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
 from dynadiag.advice.data_shapes import calls_only_torch
 from dynadiag.advice.places import Place
+from dynadiag.advice.source import dotted
 
+_KEEPS_HISTORY = (2, 15)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
 UPDATE_ALONE = (
@@ -61,36 +63,53 @@ def _wants_gradient(place: Place) -> bool:
 def autograd_grad(context: BreakContext) -> Iterator[Said]:
     """`torch.autograd.grad(...)` inside the compiled function.
 
-    Behind a break its graph came from outside, and the option leaves the break where it is; what differentiates again (`create_graph`) is
-    an error of AOTAutograd in compiled code; the option also takes in every `backward()` of the program's compiled functions. A tensor
-    from which the gradient came that leaves the graph breaks it again (GB4927, torch 2.15).
+    Dynamo traces it where all that it goes back to is in the same graph, or has no history; the option also takes in every `backward()` of
+    the program's compiled functions. A tensor from which the gradient came that leaves the graph breaks it again (GB4927), unless the
+    history is kept for a second backward (torch 2.15).
     """
-    place, again = context.place, re.search(r"create_graph|retain_graph", context.line.code) is not None
-    if again:
+    place, again = context.place, re.search(r"\b(?:create_graph|retain_graph) *= *True", context.line.code) is not None
+    if again and (context.torch is None or context.torch < _KEEPS_HISTORY):
         yield from withhold(
-            "`create_graph=True` and `retain_graph=True` are for a second backward, and AOTAutograd raises an error at one that is not in "
-            "the same graph"
+            "`create_graph=True` and `retain_graph=True` keep the history for a second backward, which this torch does not trace"
         )
-    elif context.trains or context.resumed or not context.editable or not context.returns or place is None or not place.leaves:
+    elif context.trains or not (context.leaves and context.editable and context.returns) or place is None:
         yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
-    elif blocks_around(place) or _breaks_elsewhere(context, place) or not calls_only_torch(place):
-        yield from withhold("the option only helps where one graph holds the whole function, and another line here ends it")
-    elif (kept := _keeps_its_graph(place)) is not None:
+    elif blocks_around(place) or _breaks_elsewhere(context, place) or not calls_only_torch(place, *_traced(context, place)):
+        yield from withhold("the option only helps where one graph holds the rest of the function, and another line here ends it")
+    elif not again and (kept := _keeps_its_graph(place)) is not None:
         yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break would stay")
     else:
+        first = _requires_inside(context, place)
+        begins = (
+            "" if first is None else f"; the graph then begins behind {quoted(first)}, since no graph makes a tensor require a gradient"
+        )
         text = (
             "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
         )
-        yield from option(context, "trace-grad", "trace_autograd_ops", " = True", text)
+        yield from option(context, "trace-grad", "trace_autograd_ops", " = True", f"{text}{begins}")
     yield from withhold("the torch that ran has no option to trace it")
 
 
+def _traced(context: BreakContext, place: Place) -> list[str]:
+    """The modules that the function also calls before the line: Dynamo has traced them up to it."""
+    calls = (one for one in ast.walk(place.node) if isinstance(one, ast.Call) and one.lineno < place.row)
+    return [name for one in calls if (name := dotted(one.func)) in context.modules]
+
+
+def _requires_inside(context: BreakContext, place: Place) -> str | None:
+    """The line before this one at which the function makes a tensor require a gradient."""
+    found = (one for one in ast.walk(place.node) if isinstance(one, ast.Attribute) and one.attr in ("requires_grad_", "requires_grad"))
+    rows = [one.lineno for one in found if one.lineno < place.row]
+    return place.rows[max(rows) - 1].strip() if rows else None
+
+
 def _breaks_elsewhere(context: BreakContext, place: Place) -> bool:
-    """Whether another line of the function broke, or led to a line that did."""
+    """Whether another line of what Dynamo compiles from here on broke, or led to a line that did."""
     own, line = place.statement(), None if context.torch_frame is None else context.torch_frame.line
     if own is None or line is None:
         return True
-    rows = set(range(place.node.lineno, (place.node.end_lineno or 0) + 1)) - set(range(own.lineno, (own.end_lineno or own.lineno) + 1))
+    first = own.lineno if context.resumed else place.node.lineno  # a break before this line left nothing that has a history (`leaves`)
+    rows = set(range(first, (place.node.end_lineno or 0) + 1)) - set(range(own.lineno, (own.end_lineno or own.lineno) + 1))
     return any(row + line - place.row in context.on_the_way for row in rows)
 
 

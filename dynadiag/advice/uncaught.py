@@ -28,6 +28,15 @@ _COMPARE = Advice(
     text="Run the program once with `TORCH_COMPILE_DISABLE=1` in its environment: that shows what eager does at this line.",
 )
 
+TRY_OUTSIDE = Advice(
+    slug="try-outside",
+    text=(
+        "Put the `try` statement into a function of its own with `@torch.compiler.disable`: its operators then run eagerly, inside the "
+        "`try`. The call breaks the graph."
+    ),
+    options=("torch.compiler.disable",),
+)
+
 
 def uncaught_advice(text: str) -> tuple[Advice, ...]:
     """What is known for this text of torch, then how to see what eager does."""

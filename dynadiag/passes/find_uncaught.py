@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 
-from dynadiag.advice.uncaught import uncaught_advice
+from dynadiag.advice.function_source import parse_function
+from dynadiag.advice.source import dotted
+from dynadiag.advice.uncaught import TRY_OUTSIDE, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
-from dynadiag.facts.user_frames import normal_path, own_frame
+from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -17,6 +21,8 @@ from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward
 
 _LONGEST = 400
+_NOT_TRIED = "Whether the program works without torch.compile was not tried."
+_NO_TRY = "a graph contains no `try`, and its operators run when the function has left it."
 # What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.
 _RUN_TIME = re.compile(r"/torch/(?:_functorch|_inductor|_dynamo)/")
 _PASSED_ON = re.compile(r"/torch/_dynamo/(?:eval_frame|external_utils)\.py$")
@@ -27,8 +33,9 @@ _OF_MUTATIONS = re.compile(r"modified by an inplace operation|Inplace update to 
 
 def find_uncaught(run: Run) -> PassResult:
     """One finding for each process that ended so; whether the program works in eager is not claimed, since nobody ran it."""
-    found = (problem for problem in run.problems if problem.kind == "uncaught" and _by_compiled_code(problem, run))
-    return PassResult(findings=tuple(_finding(problem, run) for problem in found))
+    found = ((problem, _try_around(problem, run)) for problem in run.problems if problem.kind == "uncaught")
+    chosen = (one for one in found if one[1] is not None or _by_compiled_code(one[0], run))
+    return PassResult(findings=tuple(_finding(problem, escaped, run) for problem, escaped in chosen))
 
 
 def _by_compiled_code(problem: Problem, run: Run) -> bool:
@@ -41,7 +48,33 @@ def _by_compiled_code(problem: Problem, run: Run) -> bool:
     return not raised_by_compilation(problem, run)
 
 
-def _finding(problem: Problem, run: Run) -> Finding:
+def _try_around(problem: Problem, run: Run) -> str | None:
+    """What a compiled function whose graph raised the exception has to catch it: in eager a `try` is in force while its operators run, and
+    a graph runs as a whole behind it. None where it has none, or something else raised.
+    """
+    entered = [number for number, place in enumerate(problem.stack) if _PASSED_ON.search(normal_path(place.file))]
+    at = entered[-1] if entered else 0
+    if not 0 < at < len(problem.stack) - 1 or any(is_own_file(place.file, run) for place in problem.stack[at + 1 :]):
+        return None
+    caller = problem.stack[at - 1]
+    name = source_function(caller.function)
+    texts = {one.text for one in run.functions if one.file == caller.file and one.name.rpartition(".")[2] == name}
+    function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
+    handlers = () if function is None else (one for one in ast.walk(function.node) if isinstance(one, ast.ExceptHandler))
+    kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")
+    caught = next((one for one in handlers if _catches(one, kind)), None)
+    return None if caught is None else f"`{f'except {ast.unparse(caught.type)}' if caught.type is not None else 'except'}` in `{name}`"
+
+
+def _catches(handler: ast.ExceptHandler, raised: str) -> bool:
+    """Whether the handler surely takes an exception of this name; torch's own, such as LinAlgError, are RuntimeErrors."""
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {(dotted(one) or "").rpartition(".")[2] if one is not None else "BaseException" for one in types}
+    kind = getattr(builtins, raised, RuntimeError)
+    return raised in names or any(isinstance(kind, type) and base.__name__ in names for base in getattr(kind, "__mro__", ()))
+
+
+def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     raised = problem.stack[-1]
     where = own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
@@ -54,8 +87,8 @@ def _finding(problem: Problem, run: Run) -> Finding:
         title=codes.title_of(codes.UNCAUGHT),
         where=where,
         why=f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}. "
-        "Whether the program works without torch.compile was not tried.",
-        fix=uncaught_advice(problem.text),
+        + (_NOT_TRIED if escaped is None else f"{escaped} catches it where its `try` is in force, as in eager; {_NO_TRY}"),
+        fix=uncaught_advice(problem.text) if escaped is None else (TRY_OUTSIDE,),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

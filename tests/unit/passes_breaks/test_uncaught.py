@@ -3,7 +3,7 @@
 import pytest
 
 from dynadiag.model.location import Location
-from dynadiag.model.run import Problem, Run, RunInfo
+from dynadiag.model.run import Problem, Run, RunInfo, SourceFunction
 from dynadiag.passes.find_uncaught import find_uncaught
 
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"
@@ -46,3 +46,38 @@ def test_anything_else_is_not_torch_compiles_doing(stack):
 
 def test_refused_mutations_are_told_as_such():
     assert found(OWN, WRAPPER, text="RuntimeError: one of the variables ... modified by an inplace operation") == ()
+
+
+@pytest.mark.parametrize(
+    ("handler", "raised", "told"),
+    [
+        ("except torch.linalg.LinAlgError:", "_LinAlgError", True),
+        ("except RuntimeError as error:", "_LinAlgError", True),
+        ("except (ValueError, LookupError):", "IndexError", True),
+        ("except:", "IndexError", True),
+        ("except ValueError:", "IndexError", False),
+        ("finally:", "IndexError", False),
+    ],
+)
+def test_what_a_try_of_the_compiled_function_catches_in_eager_is_told(handler, raised, told):
+    """A graph runs when the function has left its `try`: the program ended, and there was no finding."""
+    text = f"def nll(K):\n    try:\n        L = torch.linalg.cholesky(K)\n    {handler}\n        L = K\n    return L"
+    entered = [Location(f"{TORCH}/_dynamo/eval_frame.py", line, "compile_wrapper") for line in (1265, 1552)]
+    inner = Location("/home/me/train.py", 3, "nll", '@torch.compile(backend="eager")')
+    stack = (OWN, entered[0], inner, entered[1], Location("<eval_with_key>.1", 7, "forward"))
+    problem = Problem(kind="uncaught", process=0, text=f"{raised}: not positive-definite", stack=stack)
+    run = Run(info=RunInfo(), problems=(problem,), functions=(SourceFunction("/home/me/train.py", 4, "nll", text),))
+    findings = find_uncaught(run).findings
+    assert [one.where for one in findings] == ([inner] if told else [])
+    for one in findings:
+        assert f"`{handler.partition(' as ')[0].rstrip(':')}` in `nll` catches it where its `try` is in force" in one.why
+        assert [advice.slug for advice in one.fix] == ["try-outside"] and "not tried" not in one.why
+
+
+def test_a_try_does_not_count_where_the_users_own_code_raised():
+    text = "def nll(K):\n    try:\n        L = f(K)\n    except ValueError:\n        L = K\n    return L"
+    entered = Location(f"{TORCH}/_dynamo/eval_frame.py", 1552, "_fn")
+    inner = Location("/home/me/train.py", 3, "nll")
+    problem = Problem(kind="uncaught", process=0, text="ValueError: no", stack=(OWN, inner, entered, Location("/home/me/lib.py", 7, "f")))
+    run = Run(info=RunInfo(), problems=(problem,), functions=(SourceFunction("/home/me/train.py", 4, "nll", text),))
+    assert find_uncaught(run).findings == ()

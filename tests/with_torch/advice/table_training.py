@@ -88,6 +88,18 @@ class gradient_inside:
     trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
 
 
+class gradient_penalty:
+    breaks = {"GB9186"}
+    inputs = weight
+
+    def before(x, w):
+        loss = (x * w * w).sum()
+        grad = torch.autograd.grad(loss, w, create_graph=True)[0]
+        return (grad * grad).sum() + loss
+
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True", only="2.15")
+
+
 class gradient_of_a_gradient:
     breaks = {"GB9186"}
     inputs = weight
@@ -96,6 +108,8 @@ class gradient_of_a_gradient:
         loss = (x * w * w).sum()
         grad = torch.autograd.grad(loss, w, create_graph=True)[0]
         return (grad * 2).detach()
+
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True", only="2.15")
 
 
 class scheduler_inside:
