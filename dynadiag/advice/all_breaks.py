@@ -23,7 +23,8 @@ class AllBreaks:
     """What the advice for one break asks of all of them: processes and epochs in which sequences are packed, in which compiled code trains;
     the lines of compiled functions at which they, or what they call, broke; with their code the lines that broke with ids of one set;
     by file the lines on the stack of any break, and those at which an exception was raised; where all code was compiled but for breaks at
-    numbers that are read; the lines that broke in the compiled function itself, not (or not only) inlined into another one.
+    numbers that are read; the lines that broke in the compiled function itself, not (or not only) inlined into another one; by
+    the line that broke those that called its function.
     """
 
     packing: frozenset[tuple[int, int] | None]
@@ -35,6 +36,7 @@ class AllBreaks:
     raised: Mapping[str, frozenset[int | None]]
     only_reads: frozenset[tuple[int, int] | None]
     itself: frozenset[Location]
+    callers: Mapping[Location, frozenset[str | None]]
 
 
 @of_last_run
@@ -49,6 +51,7 @@ def all_breaks(run: Run) -> AllBreaks:
     raised: dict[str, set[int | None]] = {}
     reads: set[str] = set()
     itself: set[Location] = set()
+    called: dict[Location, set[str | None]] = {}
     elsewhere: set[tuple[int, int] | None] = set()
     for event in run.breaks:
         if event.gb_id in READS:
@@ -57,8 +60,11 @@ def all_breaks(run: Run) -> AllBreaks:
             elsewhere.add(epoch_of(event, run))
         if event.torch_frame is not None and in_function_itself(event, run):
             itself.add(event.torch_frame)
-        for one in whole_stack(event, run):
+        stack = whole_stack(event, run)
+        for one in stack:
             way.setdefault(one.file, set()).add(one.line)
+        if event.torch_frame is not None and event.gb_id in READS and stack[-1:] == (event.torch_frame,):
+            called.setdefault(event.torch_frame, set()).add(stack[-2].code if len(stack) > 1 else None)
         if event.gb_id == "GB0088" and event.torch_frame is not None:
             raised.setdefault(event.torch_frame.file, set()).add(event.torch_frame.line)
         said = contexts.setdefault((event.gb_id, event.torch_frame), {})
@@ -81,6 +87,7 @@ def all_breaks(run: Run) -> AllBreaks:
         raised={file: frozenset(lines) for file, lines in raised.items()},
         only_reads=frozenset({(one.key.process, one.key.epoch) for one in run.frames} - elsewhere - _uncompiled(run, reads)),
         itself=frozenset(itself),
+        callers={place: frozenset(lines) for place, lines in called.items()},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
@@ -16,6 +16,7 @@ from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
 from dynadiag.advice.source import SourceLine, dotted, parse_line
+from dynadiag.advice.written_call import texts_passed
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
@@ -175,7 +176,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         options=TorchOptions() if process is None else TorchOptions(process.option_names),
         trains=epoch_of(event, run) in all_breaks(run).training,
         torch=_version(process),
-        place=with_given(function_around(run, shown.file, shown.line), shown, run) if shown is not None and (editable or direct) else None,
+        place=_place(shown, torch_frame, run) if shown is not None and (editable or direct) else None,
         reads=_other_reads(event, shown, run),
         sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, SIZES)),
         returns=editable and in_function_itself(event, run),
@@ -208,6 +209,16 @@ def _backends(run: Run) -> Mapping[tuple[int, int] | None, frozenset[str]]:
     for call in run.compile_calls:
         found.setdefault((call.process, call.epoch), set()).add(str(call.backend))
     return {key: frozenset(names) for key, names in found.items()}
+
+
+def _place(shown: Location, torch_frame: Location | None, run: Run) -> Place | None:
+    """The line in its function, with what the recording shows of what that is given."""
+    place = with_given(function_around(run, shown.file, shown.line), shown, run)
+    lines = all_breaks(run).callers.get(torch_frame, frozenset()) if torch_frame is not None else frozenset()
+    if place is None or not lines:
+        return place
+    names = [one.arg for one in place.node.args.args]
+    return replace(place, texts=texts_passed(lines, place.node.name, names[1:] if names[:1] == ["self"] else names))
 
 
 @of_last_run

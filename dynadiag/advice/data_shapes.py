@@ -27,6 +27,8 @@ _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent ex
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_STEPS = 6
+# With an unknown size their backward ended the program, or tracing them did, or the break came back there (AOTAutograd of 2.11).
+_UNSURE = re.compile(r"^(?:(?:std|var)(?:_mean)?|cum(?:sum|prod|max|min)|logcumsumexp|(?:nan)?quantile|histc)$|(?:^|_)bn\d*$|batch_?norm")
 _ANEW = "and in a graph each size would be another version of the whole function"
 _MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
 _RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
@@ -85,12 +87,18 @@ def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names:
             continue
         if (dotted(node.func) or "").endswith(_CHECKS) and any(one.arg == "weight" for one in node.keywords):
             return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
+        if _UNSURE.search(_last(node)) and (id(node) in own or _mentions((node,), names)):
+            return f"{quoted(place.whole(node))} may fail in a graph that does not know it"
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "appendleft", "extend"):
             return f"{quoted(place.whole(node))} may make a container larger, {_ANEW}"
-        called = (dotted(node.func) or "").rpartition(".")[2]
+        called = _last(node)
         if called in functions and (id(node) in own or _mentions((node,), names)) and _may_ask_inside(functions, called):
             return f"{quoted(place.whole(node))} may need that length in Python"
     return None
+
+
+def _last(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else dotted(call.func) or ""
 
 
 def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
@@ -219,7 +227,7 @@ def _is_of_call(place: Place, name: str) -> bool:
     """Whether the name may have values of each call's own: an argument, or made from one. A dictionary with such keys grows, and each place
     of a list is another version.
     """
-    given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)} - {"self"}
+    given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)} - {"self"} - place.texts
     loops = [one for one in ast.walk(place.node) if isinstance(one, ast.For | ast.comprehension)]
     iterated = [one.iter for one in loops if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(one.target))]
     made = {each.id for one in (*place.values(name), *iterated) for each in ast.walk(one) if isinstance(each, ast.Name)}

@@ -46,6 +46,7 @@ class Place:
     `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many
     all others have where that is always the same. `no_gradient`: all are floats and
     none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
+    `texts`: the arguments that are a text written at the call, in all calls that were recorded.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -57,6 +58,7 @@ class Place:
     dimensions: Mapping[str, int] = field(default_factory=dict)
     floating: bool = False
     float32: bool = False
+    texts: frozenset[str] = frozenset()
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:

@@ -12,7 +12,7 @@ from dynadiag.advice.data_shapes import calls_only_torch
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 
-_KEEPS_HISTORY = (2, 15)
+_KEEPS_HISTORY = (2, 11)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
 UPDATE_ALONE = (
@@ -65,7 +65,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
 
     Dynamo traces it where all that it goes back to is in the same graph, or has no history; the option also takes in every `backward()` of
     the program's compiled functions. A tensor from which the gradient came that leaves the graph breaks it again (GB4927), unless the
-    history is kept for a second backward (torch 2.15).
+    history is kept for a second backward (torch 2.11 and 2.15).
     """
     place, again = context.place, re.search(r"\b(?:create_graph|retain_graph) *= *True", context.line.code) is not None
     if again and (context.torch is None or context.torch < _KEEPS_HISTORY):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.advice.source import SourceLine, dotted, parse_line
 
 _SOURCE = re.compile(
     r"(?P<root>[A-Za-z_]\w*)(?:\[(?P<quote>['\"])(?P<key>\w+)(?P=quote)\]|\[(?P<index>\d{1,3})\])?(?P<rest>.*)$", re.DOTALL
@@ -131,3 +131,17 @@ def _is_name(value: ast.expr) -> bool:
 
 def _is_key(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def texts_passed(lines: Collection[str | None], function: str, parameters: Sequence[str]) -> frozenset[str]:
+    """The parameters that are given a text written there by each of these lines, which call the function; none if one of them does not show
+    its call.
+    """
+    found = frozenset(parameters) if lines else frozenset()
+    for code in lines:
+        nodes = parse_line(code).nodes
+        calls = [one for one in nodes if isinstance(one, ast.Call) and (dotted(one.func) or "").rpartition(".")[2] == function]
+        for call in calls or (ast.Call(ast.Name(""), [], []),):
+            given = dict(zip(parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
+            found &= {name for name, one in given.items() if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return found

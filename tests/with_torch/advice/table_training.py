@@ -97,7 +97,7 @@ class gradient_penalty:
         grad = torch.autograd.grad(loss, w, create_graph=True)[0]
         return (grad * grad).sum() + loss
 
-    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True", only="2.15")
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
 
 
 class gradient_of_a_gradient:
@@ -109,7 +109,7 @@ class gradient_of_a_gradient:
         grad = torch.autograd.grad(loss, w, create_graph=True)[0]
         return (grad * 2).detach()
 
-    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True", only="2.15")
+    trace_grad = option("torch._dynamo.config.trace_autograd_ops = True")
 
 
 class scheduler_inside:
