@@ -1,9 +1,10 @@
 """How many ranks `dynadiag explain FOLDER` compares, at what cost: logs of ranks made of one real log, and what is planted found again.
 
-    python benchmarks/rank_logs.py LOG [--ranks 256 512 1024] [--copies 1] [--cores 0,1] [--json FILE]
+    python benchmarks/rank_logs.py LOG [--ranks 256 512 1024] [--copies 1] [--digests] [--cores 0,1] [--json FILE]
 
 Each rank gets the log under its own process id, rank and times, `--copies` times over (as after `torch._dynamo.reset()`). Planted are, in
-fixed ranks: a guard on another size, a graph break at another line, a rank without a log, a log cut in the middle. Printed for each number
+fixed ranks: a guard on another size, a graph break at another line, a rank without a log, a log cut in the middle. `--digests` puts beside
+each log the digest that the recorder would have written with it. Printed for each number
 of ranks: bytes, CPU seconds and seconds by the clock of the whole process tree, the largest sum of its resident memory (proportional set
 sizes, sampled), and which of the four were named in the report. Exit status 1 when one was not.
 """
@@ -25,6 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dynadiag.digests.lines import DigestLines, digest_name
+from dynadiag.trace.digest import is_cut
+from dynadiag.trace.records import scan
+
 _HEAD = re.compile(rb"^([VIWEC]\d{4} )(\d\d):(\d\d):(\d\d)(\.\d+ )\d+( [^\n]*\n)", re.MULTILINE)
 _FRAME = re.compile(rb'(, )("frame_id": )')
 _RANK = re.compile(rb'(\n\t"rank": )(?:null|\d+),')
@@ -44,6 +49,9 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="dynadiag-ranks-"))
         try:
             planted = write_ranks(folder, text, ranks=number, copies=options.copies)
+            if options.digests:
+                for log in folder.iterdir():
+                    write_digest(log)
             rows.append(measured(folder, number, planted, options.cores))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -58,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("log", type=Path)
     parser.add_argument("--ranks", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--digests", action="store_true")
     parser.add_argument("--cores", default=None, help="processors, as taskset takes them")
     parser.add_argument("--json", type=Path, default=None)
     return parser.parse_args()
@@ -87,6 +96,19 @@ def write_ranks(folder: Path, text: bytes, *, ranks: int, copies: int = 1) -> di
             data = data[: data.rfind(b"\n\t", 0, len(data) * 3 // 5) + 2]
         (folder / f"dedicated_log_torch_trace_rank_{rank}_{rank}abc.log").write_bytes(data)
     return planted
+
+
+def write_digest(log: Path) -> None:
+    """The digest of a log beside it, by the code that the recorder runs."""
+    lines, offset, found = DigestLines(log.name), 0, []
+    with log.open("rb") as stream:
+        for piece in scan(stream, lambda _: None):
+            data = piece.line + b"\n" + (piece.payload() + b"\n" if piece.end > piece.match.end() else b"")
+            if piece.last and piece.match[2] is not None and is_cut(piece):
+                break
+            found.append(lines.take(data, offset) or b"")
+            offset += len(data)
+    log.with_name(digest_name(log.name)).write_bytes(b"".join(found))
 
 
 def of_rank(text: bytes, rank: int) -> bytes:
@@ -125,7 +147,8 @@ def edited(text: bytes, kind: bytes, change: Callable[[bytes], bytes]) -> bytes:
 def measured(folder: Path, ranks: int, planted: dict[str, int], cores: str | None) -> dict[str, Any]:
     """One run of `dynadiag explain` on a folder, and what it cost."""
     command = [*(["taskset", "-c", cores] if cores else []), sys.executable, "-m", "dynadiag", "explain", str(folder), "--format", "json"]
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    size = sum(file.stat().st_size for file in folder.glob("*.log"))
+    digests = sum(file.stat().st_size for file in folder.glob("*.digest"))
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output)
@@ -148,6 +171,7 @@ def measured(folder: Path, ranks: int, planted: dict[str, int], cores: str | Non
     return {
         "ranks": ranks,
         "bytes": size,
+        "digest_bytes": digests,
         "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
         "wall_s": round(wall, 2),
         "peak_mb": round(peak / 1e6, 1),
