@@ -115,7 +115,8 @@ class _Below:
         plans = [_Plan(rows=rows, notes=notes, findings=tuple((one, length) for one in wanted[:1])) for rows, notes, length in _SHORTER]
         plan = next(filter(fits, plans), plans[-1])
         for finding in wanted[1:]:
-            longer = [replace(plan, findings=(*plan.findings, (finding, length))) for length in get_args(Length)]
+            lengths: tuple[tuple[Length, int], ...] = (("whole", plan.notes), ("fix", plan.notes), ("fix", 0), ("head", plan.notes))
+            longer = [replace(plan, notes=notes, findings=(*plan.findings, (finding, length))) for length, notes in lengths]
             wider = next(filter(fits, longer), None)
             if wider is None:
                 break
@@ -136,8 +137,10 @@ class _Below:
             page.whole(f"dynadiag rule {' '.join(looked_up)}", prefix="more on a code: ")
         if hidden:
             read = self.folder if self.log is None else str(self.log)
-            full = "--full" if read is None or clean_block(read) != read else f"`{shlex.join(('dynadiag', 'explain', '--full', read))}`"
-            page.line(f"{full} also shows {', '.join(hidden)}.")
+            known = read is not None and clean_block(read) == read
+            page.line(f"{', '.join(hidden)}{'' if known else ': --full'}", prefix="not shown: ")
+            if read is not None and known:
+                page.whole(shlex.join(("dynadiag", "explain", "--full", read)), prefix="all of it: ")
         if self.folder is not None and self.before is not None and clean_block(self.before + self.folder) == self.before + self.folder:
             page.whole(shlex.join(("dynadiag", "diff", self.before, self.folder)), prefix="against the run before: ")
         if (said := _next(self.report, self.can_bench)) and MASK not in said and clean_block(said) == said:

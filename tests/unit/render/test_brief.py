@@ -125,6 +125,24 @@ def test_the_run_before_is_there_to_compare_with(show):
     assert "against the run before: dynadiag diff dynadiag-runs/0000-train dynadiag-runs/0001-train\n" in text
 
 
+@pytest.mark.parametrize("width", [20, 60, 80, 120, 200])
+@pytest.mark.parametrize("summary", [True, False])
+def test_what_is_to_be_copied_is_never_folded(show, width, summary):
+    report = samples.sample_report()
+    long = "torch._dynamo.config.reorderable_logging_functions.add(" + "a_long_name." * 12 + "log)"
+    change = Advice(slug="a", text="Do it.", before=f"{long}  # was", after=f"{long}\n    {long}", imports=("import torch._dynamo.config",))
+    report = replace(report, findings=(replace(report.findings[1], fix=(change,)),))
+    folder = Path("/home/me/proj/dynadiag-runs")
+    more = {"lines": None, "before": folder / "0000-train", "directory": folder / "0001-train"} if summary else {}
+    lines = [line.strip() for line in show(report, summary=summary, width=width, **more).splitlines()]
+    assert {f"+ {long}", f"+     {long}", f"- {long}  # was", "needs   + import torch._dynamo.config"} <= set(lines)
+    if summary:
+        assert "against the run before: dynadiag diff dynadiag-runs/0000-train dynadiag-runs/0001-train" in lines
+        assert "all of it: dynadiag explain --full dynadiag-runs/0001-train" in lines
+        assert any(line.startswith("more on a code: dynadiag rule ") for line in lines)
+        assert "next  change a line, then dynadiag explain train.py --steps 3" in lines
+
+
 @pytest.mark.parametrize("width", range(24, 60))
 def test_what_follows_a_long_part_goes_on_in_its_last_line(width):
     out = io.StringIO()
