@@ -121,6 +121,11 @@ def _looks_foreign(path: str) -> bool:
     return any(pattern.search(slashed) for pattern in (_PACKAGES, _STANDARD, _TORCH_TREE, _OURSELVES, _GENERATED))
 
 
+def is_own_branch(place: Location | None, run: Run) -> bool:
+    """Whether a place is an `if` of the user's own code: where a tensor decides it, `dynadiag fix` tries to write it without a branch."""
+    return place is not None and place.line is not None and is_own_file(place.file, run) and (place.code or "").startswith("if ")
+
+
 def is_generated(place: Location) -> bool:
     """True for a method that a library wrote as text: `__init__` of a dataclass has the file `<string>`."""
     return place.file == "<string>" and re.fullmatch(r"(?:\w+\.)*(?:__\w+__|__create_fn__.*)", place.function or "") is not None

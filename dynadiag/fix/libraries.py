@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynadiag.errors import DynadiagError
-from dynadiag.facts.user_frames import is_own_file, is_standard_library, is_torchs_file
+from dynadiag.facts.user_frames import is_own_branch, is_own_file, is_standard_library, is_torchs_file
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
 from dynadiag.fix.rules import messages
@@ -66,7 +66,7 @@ def own_branches(finding: Finding, report: Report, sources: Sources, whys: list[
     sites = [one for one in report.graph_breaks if one.id in finding.evidence and one.torch_frame is not None]
     for site in sites:
         place = site.torch_frame
-        if place is None or place.line is None or not is_own_file(place.file, report.run) or not (place.code or "").startswith("if "):
+        if place is None or place.line is None or not is_own_branch(place, report.run):
             continue
         try:
             yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from rich.text import Text
 
+from dynadiag.facts.user_frames import is_own_branch
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
 from dynadiag.model.applied_advice import OPTIONS, REWRITES
@@ -198,9 +199,12 @@ def _can_be_timed(report: Report) -> bool:
 
 
 def _is_applied(report: Report) -> bool:
-    """Whether `dynadiag fix` would try something: it applies an advice for a warning, and the program compiles in one process."""
+    """Whether `dynadiag fix` would try something: it applies an advice for a warning, or writes an `if` on a tensor without a branch.
+    The program compiles in one process.
+    """
     slugs = {advice.slug for finding in report.findings if finding.severity != "note" for advice in finding.fix}
-    return report.summary.processes == 1 and not slugs.isdisjoint(REWRITES | OPTIONS)
+    branches = (site.gb_id == "GB0170" and is_own_branch(site.torch_frame, report.run) for site in report.graph_breaks)
+    return report.summary.processes == 1 and (not slugs.isdisjoint(REWRITES | OPTIONS) or any(branches))
 
 
 def _advised(findings: Sequence[Finding], slug: str) -> bool:

@@ -119,6 +119,20 @@ def test_where_nothing_is_advised_the_next_step_is_to_measure(show, calls, statu
     assert text.splitlines()[-1] == last if last else "next  " not in text
 
 
+@pytest.mark.parametrize(
+    ("code", "last"), [("if x.sum() > 0:", "next  dynadiag fix train.py"), ("while x.sum() > 0:", "next  dynadiag bench train.py")]
+)
+def test_a_branch_without_advice_is_left_to_fix(show, code, last):
+    report = samples.sample_report()
+    info = replace(report.run.info, command=("python", "train.py"), exit_status=0)
+    run = replace(report.run, info=info, processes=(replace(report.run.processes[0], calls=3),))
+    place = replace(report.graph_breaks[0].stack[0], code=code)
+    site = replace(report.graph_breaks[0], gb_id="GB0170", torch_frame=place)
+    findings = (replace(report.findings[1], fix=()),)
+    text = show(replace(report, findings=findings, graph_breaks=(site,), run=run), summary=True, can_bench=True)
+    assert text.splitlines()[-1] == last
+
+
 def test_the_run_before_is_there_to_compare_with(show):
     folder = Path("/home/me/proj/dynadiag-runs")
     text = show(samples.sample_report(), summary=True, before=folder / "0000-train", directory=folder / "0001-train")
