@@ -54,6 +54,10 @@ def fix(
         float | None,
         typer.Option("--time-limit", metavar="S", min=1, max=LONGEST_S, help="Try nothing new after S seconds; what is proven is kept."),
     ] = None,
+    bench: Annotated[
+        bool | None,
+        typer.Option("--bench/--no-bench", help="Time the script without and with the patch; by default where it used a GPU."),
+    ] = None,
     output_format: AsFormat = "text",
     quiet: Quiet = False,
     color: InColor = "auto",
@@ -75,7 +79,7 @@ def fix(
     if diff and output_format != "text":
         raise UsageError("--diff prints the patch: leave --format out")
     baseline = _baseline(ctx, target, out, force)
-    options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s)
+    options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s, bench=bench)
     line = StatusLine(PRINT_S)
     try:
         with line.ticking():

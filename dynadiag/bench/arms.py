@@ -27,12 +27,14 @@ class ScriptCall:
     """Where to take a script over: at the `call`-th of the compiled callable `chosen` (its name or number; None where there is one).
 
     With `shapes` the arguments of each shape until then are kept, and the step is the call with the shapes that most calls had.
+    `module` is the script's name where it runs as `python -m`.
     """
 
     arguments: tuple[str, ...] = ()
     call: int = 3
     chosen: str | None = None
     shapes: bool = False
+    module: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ class ArmSpec:
     `environment` are variables that only its process gets. `after` marks another version of the
     program: it starts from the baseline's state and has to agree with the baseline's eager results. With `script` the target is a script
     that is run up to a call of something that it compiles; `arguments` are what a program finds in `sys.argv`. An arm of the kind "loop" is
-    a script as it is, of which the iterations of the loop at line `loop` are timed.
+    a script as it is, of which the iterations of the loop at line `loop` are timed. `texts` are new texts of files (by real path).
     """
 
     name: str
@@ -57,6 +59,7 @@ class ArmSpec:
     arguments: tuple[str, ...] = ()
     script: ScriptCall | None = None
     loop: int | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_arms(

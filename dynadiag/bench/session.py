@@ -238,6 +238,7 @@ class Session:
             shared=self._options.in_process,
             script=None if script is None else asdict(script),
             loop=spec.loop,
+            texts=dict(spec.texts),
             back_ends=[arm.overrides["backend"] for arm in self._arms if "backend" in arm.overrides],
         )
         return about

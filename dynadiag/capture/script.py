@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynadiag.capture import overlay
 from dynadiag.errors import DynadiagError
 from dynadiag.import_watcher import ImportWatcher
 
@@ -56,7 +57,8 @@ def run_script(
     try:
         if module is not None:
             _be_module(main, module)
-        source = Path(path).read_bytes()
+        text = overlay.text_of(path)
+        source = Path(path).read_bytes() if text is None else text
         program = source if change is None else change(ast.parse(source, path))
         # Not our own `from __future__ import annotations`.
         exec(compile(program, path, "exec", dont_inherit=True), vars(main))

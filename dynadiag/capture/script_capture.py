@@ -40,7 +40,7 @@ class ScriptCapture:
     """One run of a script up to call `call` of the compiled callable `chosen` (its name or number; None where there is one).
 
     There `hand_over` gets a function that gives the call, and never returns. `note` is told of each call before, and of that one.
-    `torch_is_there` is called with torch once it is imported.
+    `torch_is_there` is called with torch once it is imported. `module` is the script's name where it runs as `python -m`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class ScriptCapture:
         hand_over: Callable[[Callable[[], CapturedCall]], NoReturn],
         note: Before | None = None,
         torch_is_there: Callable[[ModuleType], None] | None = None,
+        module: str | None = None,
     ) -> None:
         self._path = path
         self._arguments = arguments
@@ -61,11 +62,13 @@ class ScriptCapture:
         self._hand_over = hand_over
         self._note = note
         self._torch_is_there = torch_is_there
+        self._module = module
         self._calls = CompiledCalls(self._before)
 
     def run(self) -> NoReturn:
         """Run the script until its call is taken. Raises ScriptEndedError when it ends first, UsageError or UserCodeError when it fails."""
-        raise self._ended(run_script(self._path, self._arguments, watched={"torch": self._begin}, before=self._awaited()))
+        watched: dict[str, Callable[[ModuleType], None]] = {"torch": self._begin}
+        raise self._ended(run_script(self._path, self._arguments, watched=watched, before=self._awaited(), module=self._module))
 
     def _begin(self, torch: ModuleType) -> None:
         self._calls.install()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dynadiag.fix.speed import Speed, to_json
 from dynadiag.model.report import Finding, Summary
 
 SCHEMA_VERSION = 1
@@ -39,6 +40,7 @@ class FixResult:
 
     `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
     nothing was kept. `not_proven` is why nothing could be proven at all.
+    `speed` is bench's verdict on the patch, `no_speed` why there is none.
     `new_texts` are those of the changed files, by path. `script_cpu_s` is what the script itself took, `cpu_s` all of it.
     """
 
@@ -57,6 +59,8 @@ class FixResult:
     script_cpu_s: float | None
     cpu_s: float
     runs: int
+    speed: Speed | None = None
+    no_speed: str | None = None
 
     @property
     def kept(self) -> tuple[Changed, ...]:
@@ -83,6 +87,8 @@ class FixResult:
             "before": _counts(self.before),
             "after": None if self.after is None else _counts(self.after),
             "after_why": None if self.after is not None else "no change was kept",
+            "speed": None if self.speed is None else to_json(self.speed),
+            "speed_why": self.no_speed,
             "patch": "fixes.patch" if self.patch else None,
             "cpu": {"script_cpu_s": self.script_cpu_s, "cpu_s": round(self.cpu_s, 2), "runs": self.runs},
         }

@@ -26,6 +26,7 @@ from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import TIMES, Outcome, Runner, Worker, report_on
 from dynadiag.fix.search import Say, Search, Tried
 from dynadiag.fix.sources import Sources
+from dynadiag.fix.speed import Speed, not_slower, timed
 from dynadiag.fix.standing import Standing, why_not_better
 from dynadiag.model.report import Finding, Report, Summary
 from dynadiag.reduce.core.answer_cache import Known, remembering, variables
@@ -36,12 +37,16 @@ _LEAST_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions:
-    """`unsafe` also tries what gives something up; `select` and `ignore` take codes, ids, fingerprints and kinds of advice."""
+    """`unsafe` also tries what gives something up; `select` and `ignore` take codes, ids, fingerprints and kinds of advice.
+
+    `bench` says whether the patch is timed; None: where the script used a GPU.
+    """
 
     unsafe: bool = False
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     time_limit_s: float | None = None
+    bench: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -54,6 +59,8 @@ class _State:
     not_proven: str | None = None
     backend: str | None = None
     kept: list[Candidate] = field(default_factory=list)
+    speed: Speed | None = None
+    no_speed: str | None = None
 
 
 def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResult:
@@ -109,7 +116,10 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-    return _result(baseline, report, sources, _searched(baseline, report, sources, wanted, runner(), until, say), known)
+    state = _searched(baseline, report, sources, wanted, runner(), until, say)
+    if state.kept:
+        _time(baseline, report, sources, options, state, until, say)
+    return _result(baseline, report, sources, state, known)
 
 
 def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate]) -> dict[str, str]:
@@ -148,16 +158,55 @@ def _searched(
     search = state.search = Search(prover=prover, until=until, say=say)
     search.run(wanted)
     state.kept = list(search.kept)
+    _finish(baseline, report, sources, state, say)
+    return state
+
+
+def _finish(baseline: Baseline, report: Report, sources: Sources, state: _State, say: Say) -> None:
+    """The last run, with the script's own back end; a change goes as long as it fails."""
+    assert state.search is not None and state.runner is not None
+    state.after = None
     while state.kept:
         say("running the patched script with its own back end")
-        outcome = replace(runner.last(_delivered(baseline, sources, state.kept)), free=free(state.kept))
-        why = _why_not_in_the_end(prover, report, outcome, state.kept)
+        outcome = replace(state.runner.last(_delivered(baseline, sources, state.kept)), free=free(state.kept))
+        why = _why_not_in_the_end(state.search.prover, report, outcome, state.kept)
         if why is None:
             state.after = outcome
-            break
+            return
         last = state.kept.pop()
-        search.tried[last.id] = Tried(candidate=last, kept=False, why=f"in the last run, with the script's own back end: {why}")
-    return state
+        state.search.tried[last.id] = Tried(candidate=last, kept=False, why=f"in the last run, with the script's own back end: {why}")
+
+
+def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOptions, state: _State, until: float, say: Say) -> None:
+    """Time the program before and after; what makes it slower goes, and the last run is made again without it."""
+    assert state.search is not None
+    wanted = any(one.device for one in report.run.processes) if options.bench is None else options.bench
+    if not wanted or time.monotonic() > until:
+        state.no_speed = (
+            "the time limit was reached" if wanted else "--bench was not given" + (", and no GPU was used" if options.bench is None else "")
+        )
+        return
+    known: dict[tuple[str, ...], Speed] = {}
+    calls = state.search.prover.calls
+
+    def judge(changes: Sequence[Candidate]) -> Speed:
+        names = tuple(one.id for one in changes)
+        if names not in known:
+            say(f"timing the script without and with {', '.join(one.slug for one in changes)}")
+            known[names] = timed(baseline, _delivered(baseline, sources, changes), calls)
+        return known[names]
+
+    while state.kept:
+        left, dropped, speed = not_slower(state.kept, judge)
+        state.speed = speed if left else None
+        if not dropped:
+            return
+        for one in state.kept:
+            if one.id in dropped:
+                state.search.tried[one.id] = Tried(candidate=one, kept=False, why=f"timed by bench: {dropped[one.id].words}")
+        state.kept = left
+        _finish(baseline, report, sources, state, say)
+    state.no_speed = "no change is left"
 
 
 def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: Sequence[Candidate]) -> str | None:
@@ -208,6 +257,8 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         patch=diff,
         new_texts=new,
         not_proven=state.not_proven,
+        speed=state.speed,
+        no_speed=None if state.speed is not None else state.no_speed or "no change was kept",
         script_cpu_s=baseline.cpu_s,
         cpu_s=(state.runner.cpu_s if state.runner is not None else 0.0) + (baseline.cpu_s or 0.0),
         runs=state.runner.runs if state.runner is not None else 0,

@@ -6,10 +6,18 @@ from collections.abc import Iterator
 
 from dynadiag.facts.wording import short_place
 from dynadiag.fix.result import Changed, FixResult
+from dynadiag.fix.speed import Version
 from dynadiag.model.report import Finding, Summary
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone
 from dynadiag.render.wording import plural
 
+_COUNTED = {
+    "graph breaks": "graph_break_sites",
+    "events": "graph_break_events",
+    "recompiles": "recompiles",
+    "fallbacks": "fallbacks",
+    "graphs": "graphs",
+}
 _LEFT = (Column("code"), Column("place"), Column("why"))
 
 
@@ -46,7 +54,7 @@ def _sections(result: FixResult) -> Iterator[Section]:
 
     others = [one for one in result.findings if one.fingerprint in result.left]
     yield Section(title="Left", columns=_LEFT, items=others, row=left, unit="finding", as_entries=True)
-    pairs = () if result.after is None else (f"before: {counts(result.before)}", f"after: {counts(result.after)}")
+    pairs = () if result.after is None else (before_and_after(result.before, result.after), _speed(result))
     yield Section(title="Before and after" if pairs else "Cost", points=(*pairs, _cost(result)))
     if result.patch:
         yield Section(title="Patch", block=Block(text=result.patch, language="diff"), brief=False)
@@ -63,11 +71,30 @@ def _about(change: Changed, result: FixResult) -> Iterator[str]:
         yield f"gives up: {change.gives_up}"
 
 
-def counts(summary: Summary) -> str:
-    """The counts of a run in one line."""
-    breaks = f"{plural(summary.graph_break_sites, 'graph break')} ({plural(summary.graph_break_events, 'event')})"
-    rest = f"{plural(summary.recompiles, 'recompile')}, {plural(summary.fallbacks, 'fallback')}, {plural(summary.graphs, 'graph')}"
-    return f"{breaks}, {rest}"
+def before_and_after(before: Summary, after: Summary) -> str:
+    """The counts of two runs in one line."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTED.values()}
+    shown = {words: "{} -> {}".format(*pairs[name]) for words, name in _COUNTED.items()}
+    events = shown.pop("events")
+    return ", ".join(f"{words} {text}" + (f" (events {events})" if words == "graph breaks" else "") for words, text in shown.items())
+
+
+def _speed(result: FixResult) -> str:
+    speed = result.speed
+    if speed is None:
+        return f"speed was not measured: {result.no_speed}"
+    times = [_time(one) for one in (speed.before, speed.after) if one is not None]
+    compiled = [one.compile_cold_s for one in (speed.before, speed.after) if one is not None and one.compile_cold_s is not None]
+    said = [f"speed: {speed.words}"]
+    said += [f"{' -> '.join(times)} for {speed.unit}"] if len(times) == 2 and all(times) else []
+    said += [f"compiling from cold caches {compiled[0]:.1f} s -> {compiled[1]:.1f} s"] if len(compiled) == 2 else []
+    return "; ".join(said)
+
+
+def _time(one: Version) -> str:
+    if one.median_ms is None or one.ci95_ms is None:
+        return ""
+    return f"{one.median_ms:.3f} ms [{one.ci95_ms[0]:.3f}, {one.ci95_ms[1]:.3f}]"
 
 
 def _cost(result: FixResult) -> str:

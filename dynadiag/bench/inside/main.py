@@ -24,6 +24,7 @@ from dynadiag.bench.inside.arm import Arm
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.bench.inside.work import measure_ceilings
+from dynadiag.capture import overlay
 from dynadiag.capture.script import is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.json_lines import Speaker
@@ -106,6 +107,7 @@ class Server:
         folder = command.get("folder")
         if folder:
             os.chdir(Path(folder))
+        overlay.install(command.get("texts") or {})
         if command.get("instead_of"):
             self._instead_of = top, copy = command["instead_of"]
             prefer_copy(top, copy)

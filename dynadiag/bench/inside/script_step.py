@@ -39,6 +39,7 @@ class ScriptStep:
         switch: CompileSwitch,
         hand_over: Callable[[Callable[[], CallUnit]], NoReturn],
         shapes: bool = False,
+        module: str | None = None,
     ) -> None:
         self.replay: ShapeReplay | None = None
         self._log = ShapeLog(without_history) if shapes else None
@@ -49,6 +50,7 @@ class ScriptStep:
             arguments=arguments,
             call=call,
             chosen=chosen,
+            module=module,
             hand_over=lambda take: hand_over(lambda: self._make(take())),
             note=self._note,
             torch_is_there=self._torch_is_there,

@@ -7,7 +7,6 @@ does it in a fresh process, which a recorder may listen to; the worker forks a c
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import json
@@ -15,18 +14,18 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import dynadiag
+from dynadiag.capture import overlay
 from dynadiag.capture.call_state import seed_generators
 from dynadiag.capture.compiled_calls import CompiledCalls
 from dynadiag.capture.script import UserCodeError, run_script
 from dynadiag.files import write_file
-from dynadiag.fix.inside import overlay
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
 CHOOSE, SELECT = "dynadiag_choose__", "dynadiag_select__"
@@ -81,7 +80,6 @@ def run(job: RunJob) -> dict[str, Any]:
                 job.script,
                 job.arguments,
                 watched={"torch": watch.begin, "numpy.random": lambda module: module.seed(0)},
-                change=_changed(job),
                 module=job.module,
             )
             told["exit_status"] = _status(ended)
@@ -140,12 +138,6 @@ class _Watch:
         if self._job.values is not None:
             self._log.save(self._job.values)
         return {"full": self._log.full, "backends": sorted(self._backends)}
-
-
-def _changed(job: RunJob) -> Callable[[ast.Module], ast.Module] | None:
-    """The script itself is run from its text, not imported."""
-    text = job.texts.get(os.path.realpath(job.script))
-    return None if text is None else lambda plain: ast.parse(text, job.script)
 
 
 def _install_conditions(force: Mapping[str, bool], sides: dict[str, set[bool]], watch: _Watch) -> None:

@@ -47,7 +47,7 @@ def result(*, kept: bool, not_proven: str | None = None) -> FixResult:
         directory="/run", command=("train.py",), torch="2.15.0", search_backend="aot_eager", findings=findings, changes=(change,),
         left=left, before=summary(2), after=summary(1) if kept else None, patch="--- a\n" if kept else "",
         new_texts={}, not_proven=not_proven,
-        script_cpu_s=2.0, cpu_s=9.0, runs=9,
+        script_cpu_s=2.0, cpu_s=9.0, runs=9, no_speed="--bench was not given",
     )  # fmt: skip
 
 
@@ -65,7 +65,8 @@ def test_the_headline_counts_what_is_cured():
 def test_the_text_shows_change_proof_and_counts():
     text = text_of(document_of(result(kept=True)))
     assert "+ y = torch.where(c, a, y)" in text and "proven: 12 calls compared" in text
-    assert "before: 2 graph breaks (2 events)" in text and "after: 1 graph break (1 event)" in text
+    assert "graph breaks 2 -> 1 (events 2 -> 1), recompiles 0 -> 0, fallbacks 0 -> 0, graphs 3 -> 2" in " ".join(text.split())
+    assert "speed was not measured: --bench was not given" in text
     assert "9 runs of the script to prove it, 9 CPU seconds, 4.5 times the script's own" in text
 
 

@@ -12,9 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_texts: dict[str, str] = {}
+
+
+def text_of(path: str) -> str | None:
+    """The new text of a file; None where it is as it stands."""
+    return _texts.get(os.path.realpath(path))
+
 
 def install(texts: Mapping[str, str]) -> None:
     """From now on these files (absolute paths, links followed) are what the texts say, for whoever imports them or shows their lines."""
+    _texts.update(texts)
     for path, text in texts.items():
         # Without a time of change `linecache.checkcache` keeps the entry.
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
@@ -22,7 +30,7 @@ def install(texts: Mapping[str, str]) -> None:
 
     def get_code(self: Any, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        text = texts.get(os.path.realpath(path))
+        text = text_of(path)
         if text is None:
             return plain(self, fullname)
         if path not in linecache.cache:
