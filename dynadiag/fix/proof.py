@@ -62,7 +62,7 @@ class NotProvableError(Exception):
 
 @dataclass(kw_only=True)
 class Prover:
-    """Proves changes of one program. `backend` is that of the search."""
+    """Proves changes of one program. `backend` is that of the search: "eager" instead, where the script compiles with nothing else."""
 
     runner: Runner
     originals: Mapping[str, str]
@@ -89,6 +89,8 @@ class Prover:
         marked = texts.with_conditions(self.originals, candidates)
         self.again = self.runner.run(texts=marked)
         self._note_sides(self.again)
+        if set(self.plain.backends) == {"eager"}:
+            self.backend = "eager"
         self.noisy = noisy_lines(self.plain.stdout, self.again.stdout)
         differs, self.calls = self._differs(self.plain, self.again)
         if differs is not None:

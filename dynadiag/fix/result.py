@@ -41,7 +41,8 @@ class FixResult:
     `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
     nothing was kept. `not_proven` is why nothing could be proven at all.
     `speed` is bench's verdict on the patch, `no_speed` why there is none.
-    `new_texts` are those of the changed files, by path. `script_cpu_s` is what the script itself took, `cpu_s` all of it.
+    `new_texts` are those of the changed files, by path. `script_cpu_s` is what the script itself took,
+    `cpu_s` all of it but the timing, `bench_cpu_s` that.
     """
 
     directory: str
@@ -61,6 +62,7 @@ class FixResult:
     runs: int
     speed: Speed | None = None
     no_speed: str | None = None
+    bench_cpu_s: float = 0.0
 
     @property
     def kept(self) -> tuple[Changed, ...]:
@@ -90,7 +92,12 @@ class FixResult:
             "speed": None if self.speed is None else to_json(self.speed),
             "speed_why": self.no_speed,
             "patch": "fixes.patch" if self.patch else None,
-            "cpu": {"script_cpu_s": self.script_cpu_s, "cpu_s": round(self.cpu_s, 2), "runs": self.runs},
+            "cpu": {
+                "script_cpu_s": self.script_cpu_s,
+                "cpu_s": round(self.cpu_s, 2),
+                "bench_cpu_s": round(self.bench_cpu_s, 2),
+                "runs": self.runs,
+            },
         }
 
     def _finding(self, one: Finding) -> dict[str, Any]:

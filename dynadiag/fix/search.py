@@ -131,7 +131,7 @@ class Search:
     def _ask(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
         """The proof, or what an earlier run of this search found."""
         after = texts.changed(self.prover.originals, changes)
-        question = json.dumps([sorted(after.items()), [one.cures for one in new], before.to_json(), own_data])
+        question = json.dumps([sorted(after.items()), [one.cures for one in new], before.to_json(), own_data, self.prover.backend])
 
         def ask() -> dict[str, object]:
             return self.prover.prove(changes, new, before, own_data=own_data).to_json()

@@ -61,6 +61,7 @@ class _State:
     kept: list[Candidate] = field(default_factory=list)
     speed: Speed | None = None
     no_speed: str | None = None
+    bench_cpu_s: float = 0.0
 
 
 def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResult:
@@ -80,7 +81,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
 
         result = fix_with(baseline, options, say, runner)
     # The worker is counted when it has ended.
-    return replace(result, cpu_s=_cpu_s() - begun + (baseline.cpu_s or 0.0))
+    return replace(result, cpu_s=_cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
 
 
 def _known(baseline: Baseline, note: Say) -> Known:
@@ -149,12 +150,14 @@ def _searched(
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
     say("running the script in eager, as the reference for all changes")
     prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager")
-    state = _State(runner=runner, backend=prover.backend)
+    state = _State(runner=runner)
     try:
         prover.refer(wanted)
     except NotProvableError as error:
         state.not_proven = str(error)
         return state
+    finally:
+        state.backend = prover.backend
     search = state.search = Search(prover=prover, until=until, say=say)
     search.run(wanted)
     state.kept = list(search.kept)
@@ -193,7 +196,9 @@ def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOpti
         names = tuple(one.id for one in changes)
         if names not in known:
             say(f"timing the script without and with {', '.join(one.slug for one in changes)}")
+            begun = _cpu_s()
             known[names] = timed(baseline, _delivered(baseline, sources, changes), calls)
+            state.bench_cpu_s += _cpu_s() - begun
         return known[names]
 
     while state.kept:
@@ -261,6 +266,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         no_speed=None if state.speed is not None else state.no_speed or "no change was kept",
         script_cpu_s=baseline.cpu_s,
         cpu_s=(state.runner.cpu_s if state.runner is not None else 0.0) + (baseline.cpu_s or 0.0),
+        bench_cpu_s=state.bench_cpu_s,
         runs=state.runner.runs if state.runner is not None else 0,
     )
 

@@ -99,4 +99,6 @@ def _time(one: Version) -> str:
 
 def _cost(result: FixResult) -> str:
     times = f", {result.cpu_s / result.script_cpu_s:.1f} times the script's own" if result.script_cpu_s else ""
-    return f"{plural(result.runs, 'run')} of the script to prove it, {result.cpu_s:.0f} CPU seconds{times}"
+    return f"{plural(result.runs, 'run')} of the script to prove it, {result.cpu_s:.0f} CPU seconds{times}" + (
+        f"; {result.bench_cpu_s:.0f} CPU seconds to time it" if result.bench_cpu_s else ""
+    )

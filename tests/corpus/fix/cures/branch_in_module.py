@@ -23,7 +23,7 @@ def data(number):
     return (torch.randn(4, 6) * (4 if number % 2 else 1),)
 
 
-compiled = torch.compile(model, backend="eager")
+compiled = torch.compile(model, backend="aot_eager")
 for number in range(4):
     result = compiled(*data(number))
     print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")

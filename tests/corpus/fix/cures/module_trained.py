@@ -25,7 +25,7 @@ def data(number):
     return (torch.randn(6) + (1 if number % 2 else -1),)
 
 
-compiled = torch.compile(net, backend="eager")
+compiled = torch.compile(net, backend="aot_eager")
 for number in range(4):
     loss = compiled(*data(number)).square().mean()
     optimizer.zero_grad()
