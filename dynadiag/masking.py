@@ -106,7 +106,7 @@ _CODE = re.compile(
 # Words that are common in harmless texts, too, come with what else must be there. None of it has a character that JSON escapes.
 _SHORTEST = 6
 _SIGNS = (
-    *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature", "credential"),
+    *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature=", "credential"),
     *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
     *("xox", "hooks.slack", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
     *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa", "whsec_", "xapp-", "atatt3x", "nrak-"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.masking import _LOOKS, _SAID, MASK, _looks, _said, masked_arguments, masked_setting, masked_text
+from dynadiag.masking import _LOOKS, _SAID, MASK, _looks, _said, masked_arguments, masked_setting, masked_text, may_hold_secret
 
 SECRET = "s3cr3tV4lue9"
 HF, GH = "hf_" + "aB3dE5gH" * 4, "ghp_" + "aB3dE5gH" * 4
@@ -168,6 +168,11 @@ def test_what_is_no_secret_stays_in_messages_and_source(text):
 def test_the_quick_look_misses_nothing(parts):
     text = "".join(parts)
     assert masked_text(text) == _SAID.sub(_said, _LOOKS.sub(_looks, text))
+
+
+def test_the_quick_look_does_not_take_every_kernel_of_triton_for_a_secret():
+    assert not may_hold_secret("triton_meta={'signature': {'in_ptr0': '*fp32', 'xnumel': 'i32'}}")
+    assert may_hold_secret("https://s3/x?X-Amz-Signature=0123456789abcdef")
 
 
 @given(st.lists(st.text(max_size=60), max_size=8))

@@ -38,8 +38,8 @@ PICTURE_BYTES, TEXT_BYTES, TREE_BYTES = 900_000, 700_000, 250_000
 COLOURED_BYTES = 160_000
 """How much of the texts is coloured, which takes a second for each megabyte."""
 
-DRAWN_BYTES = 3_000_000
-"""How long the texts of the graphs are that are drawn for the page, beside those that have a picture: 0.3 s of CPU for each megabyte."""
+DRAWN_AT_MOST, DRAWN_BYTES = 60, 3_000_000
+"""How many graphs are drawn for the page, beside those that have a picture, and how long their texts are: 0.3 s of CPU a megabyte."""
 
 _LONGEST_TEXT = 60_000
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
@@ -58,6 +58,7 @@ class _Maker:
     text_room: int
     colour_room: int
     drawn_room: int
+    drawn_left: int
     kept: Set[str]
 
     def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
@@ -159,9 +160,10 @@ class _Maker:
     def _drawn(self, graph: Graph) -> bytes | None:
         """A picture of a graph that has none: those far from any finding, or of a run that is shown without its folder."""
         length = graph.text.length if graph.text is not None else 0
-        if not length or length > self.drawn_room:
+        if not length or length > self.drawn_room or not self.drawn_left:
             return None
         self.drawn_room -= length
+        self.drawn_left -= 1
         try:
             return drawn(picture_of_graph(graph, self.report.run, self.report)).text.encode()
         except DynadiagError:
@@ -185,7 +187,7 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
             listings[above.id].append(listing)
     near = {name for site in report.graph_breaks for name in (*site.graphs_before, *site.graphs_after)}
     kept = {name for names in kept_graphs(report.run).values() for name in names}
-    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES, DRAWN_BYTES, kept)
+    maker = _Maker(report, rows, directory, PICTURE_BYTES, TEXT_BYTES, COLOURED_BYTES, DRAWN_BYTES, DRAWN_AT_MOST, kept)
     made = {
         graph.id: maker.graph(graph, lowered.get(graph.id, ()), listings.get(graph.id, ()))
         for graph in sorted(own[:GRAPHS_AT_MOST], key=lambda graph: graph.id not in near)

@@ -65,9 +65,11 @@ def test_graphs_far_from_a_finding_are_drawn_for_the_page_as_long_as_there_is_ro
     (first, *_), notes = graphs.graphs(rich_report(tmp_path), AT, None)
     (picture,) = first["pictures"]
     assert b"captured by Dynamo" in base64.b64decode(picture["source"].partition(",")[2])
-    monkeypatch.setattr(graphs, "DRAWN_BYTES", 20)
-    (first, *_), fewer = graphs.graphs(rich_report(tmp_path), AT, None)
-    assert first["pictures"] == [] and notes[0] != fewer[0]
+    for name, value in (("DRAWN_BYTES", 20), ("DRAWN_AT_MOST", 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(graphs, name, value)
+            (first, *_), fewer = graphs.graphs(rich_report(tmp_path), AT, None)
+        assert first["pictures"] == [] and notes[0] != fewer[0]
 
 
 def test_without_room_the_page_says_which_texts_it_lacks(tmp_path, monkeypatch):
