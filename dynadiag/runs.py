@@ -44,10 +44,10 @@ def runs_in(folder: Path) -> list[RunEntry]:
             found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError as error:
         raise UnreadableInputError(f"cannot read {shown(folder)}: {error.strerror}") from None
-    runs = [_entry(run) for run in sorted(found, key=lambda run: name_order(run.name)) if (run / MARKER).is_file()]
+    runs = [_entry(run) for run in found if (run / MARKER).is_file()]
     if not runs:
         raise NothingFoundError(f"no run directory in {shown(folder)}: a run has the file {MARKER}")
-    return runs
+    return sorted(runs, key=lambda run: (run.started_at, name_order(run.directory.name)))
 
 
 def recorded_here(path: Path) -> bool:

@@ -27,12 +27,16 @@ def rule(
     Needs no run and no torch. Exit status 2 for a code that does not exist.
     """
     import json
+    import shutil
+    import sys
 
     from dynadiag.rules import rule as rules
 
     found = [rules.find_rule(code) for code in codes or ()]
     if found:
-        typer.echo(json.dumps([rules.as_dict(one) for one in found], indent=2) if as_json else "\n\n\n".join(map(rules.as_text, found)))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        text = "\n\n\n".join(rules.as_text(one, width) for one in found)
+        typer.echo(json.dumps([rules.as_dict(one) for one in found], indent=2) if as_json else text)
     else:
         rows = rules.listing()
         typer.echo(json.dumps(dict(rows), indent=2) if as_json else "\n".join(f"{code}  {title}" for code, title in rows))

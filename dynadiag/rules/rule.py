@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,21 @@ def listing() -> list[tuple[str, str]]:
     return ours + [(gb_id, said["type"]) for gb_id in torch_ids() if (said := torch_break(gb_id))]
 
 
-def as_text(rule: Rule) -> str:
-    """For a terminal: no line of code is wrapped."""
+def as_text(rule: Rule, width: int | None = None) -> str:
+    """For a terminal of so many columns, None for one without an end; no line of code is folded."""
     lines = [f"{rule.code}  {rule.title}{f'  ({rule.severity})' if rule.severity else ''}"]
     for title, text in rule.sections:
-        lines += ["", title, *(f"  {line}".rstrip() for line in text.splitlines())]
+        lines += ["", title, *(row for line in text.splitlines() for row in _folded(f"  {line}".rstrip(), width))]
     if rule.address:
         lines += ["", rule.address]
     return "\n".join(lines)
+
+
+def _folded(line: str, width: int | None) -> list[str]:
+    if width is None or line.startswith("      "):
+        return [line]
+    hang = "    " if line.startswith("  - ") else "  "
+    return textwrap.wrap(line, max(width, 20), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:

@@ -47,6 +47,18 @@ def test_a_mutation_shows_its_page_with_code_that_can_be_copied():
     assert "\n      x = x.t()\n" in f"{text}\n" and "```" not in text and "](" not in text
 
 
+def test_words_are_folded_for_a_terminal_and_code_is_not():
+    text = as_text(find_rule("DR01"), 40)
+    assert all(len(line) <= 40 for line in text.splitlines()[1:] if not line.startswith("      "))
+    assert '      out = [step(torch.ones(3), "m" * n) for n in range(1, 12)]' in text.splitlines()
+    assert " ".join(text.split()) == " ".join(as_text(find_rule("DR01")).split())
+    hints = as_text(find_rule("GB0170"), 60).splitlines()
+    assert (
+        "  - This graph break is fundamental - it is unlikely that" in hints
+        and "    Dynamo will ever be able to trace through your code." in hints
+    )
+
+
 def test_every_code_has_words():
     codes = [code for code, _ in listing()]
     assert {*TABLE, *RULES, *REASONS} <= set(codes) and len(codes) == len(set(codes)) == len(TABLE) + len(torch_ids())

@@ -65,6 +65,14 @@ def test_old_runs_are_deleted_and_other_folders_stay(folder):
     assert names(folder) == ["notes"]
 
 
+def test_the_newest_are_those_that_began_last_whatever_their_names(tmp_path):
+    for name, days in (("zero", 9), ("one", 3), ("two", 6)):
+        make(tmp_path, name, days=days)
+    assert [row.split()[0] for row in run(tmp_path).stdout.splitlines()[:-1]] == ["zero", "two", "one"]
+    run(tmp_path, "--keep", 1)
+    assert names(tmp_path) == ["one"]
+
+
 def test_both_options_must_allow_it(folder):
     run(folder, "--keep", 1, "--older-than", 30)
     assert names(folder)[:2] == ["0002-train", "0003-train"]
