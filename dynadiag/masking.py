@@ -40,7 +40,7 @@ _NAME = re.compile(r"[-+~\w.:]{1,200}")
 _TOKENS = (
     ("Hugging Face token", r"\b(?:hf|api_org)_[A-Za-z0-9]{20,400}"),
     ("GitHub token", r"\bgh[pousr]_[A-Za-z0-9]{20,400}|\bgithub_pat_\w{10,400}"),
-    ("GitLab token", r"\bgl(?:pat|dt|rt)-[\w-]{10,400}"),
+    ("GitLab token", r"\bgl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-[\w-]{10,400}"),
     ("npm token", r"\bnpm_[A-Za-z0-9]{20,400}"),
     ("DigitalOcean token", r"\bdo[opr]_v1_[A-Za-z0-9]{20,400}"),
     ("Replicate token", r"\br8_[A-Za-z0-9]{20,400}"),
@@ -59,7 +59,7 @@ _TOKENS = (
     ("Azure account key", r"\b(?:AccountKey|SharedAccessKey|SharedAccessSignature)=[A-Za-z0-9+/=%&_-]{16,400}"),
     ("SendGrid key", r"\bSG\.[\w-]{16,64}\.[\w-]{16,64}"),
     ("Twilio key", r"\bSK[0-9a-f]{32}\b"),
-    ("Telegram bot token", r"\b\d{8,10}:AA[\w-]{30,40}"),
+    ("Telegram bot token", r"(?<!\d)\d{8,10}:AA[\w-]{30,40}"),
     ("Mailgun key", r"\bkey-[0-9a-f]{32}\b"),
     ("Databricks token", r"\bdapi[0-9a-f]{32}(?:-\d)?\b"),
     ("Grafana token", r"\bgl(?:sa|c)_[\w=+/-]{20,400}"),
@@ -70,31 +70,37 @@ _TOKENS = (
     ("Groq key", r"\bgsk_[A-Za-z0-9]{20,400}"),
     (
         "key with its issuer's prefix",
-        r"\b(?:xai-|pplx-|tvly-|csk-|pcsk_|lsv2_(?:pt|sk)_|tgp_v1_|jina_(?=[0-9a-f]{24})|sntr[ysu]_|rubygems_|NRAK-|ATATT3x|xapp-)(?=[\w=-]{0,400}\d)[\w=-]{20,400}",
+        r"\b(?:xai-|pplx-|tvly-|csk-|pcsk_|lsv2_(?:pt|sk)_|tgp_v1_|jina_(?=[0-9a-f]{24})|sntr(?:ys|[ysu])_|rubygems_|NRAK-|ATATT3x|xapp-|figd_|ntn_|sq0(?:csp|atp)-|HRKU-|nf[puoc]_|fo1_|ATBB|LTAI|CCIPAT_)(?=[\w=-]{0,400}\d)[\w=-]{20,400}"
+        r"|\bdp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{30,400}|\bpat[A-Za-z0-9]{14}\.[0-9a-f]{64}\b|\bsbp_[0-9a-f]{40}\b"
+        r"|\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,400}|\b[sp]k\.eyJ[\w-]{10,400}\.[\w-]{10,400}",
     ),
+    ("Office webhook", r"\bwebhook\.office\.com/webhookb2/[\w@/-]{36,400}"),
     ("JSON web token", r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{0,4000}"),
     (
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
-        r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,100}",
+        r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,100}"
+        r"|\bPrivate-Lines: \d{1,3}(?:[A-Za-z0-9+/=\s]|\\{1,3}n){20,10000}|(?<=Private-MAC: )[0-9a-f]{40,64}",
     ),
 )
 _LOOKS = re.compile(
     r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)[^/\s?#\"'<>]{1,1000}@"
-    r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key)=)[^&\s\"'#]{1,2000}"
+    r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key|code(?==[\w%/+-]{40}))=)[^&\s\"'#]{1,2000}"
     r"|(?P<kind>\bBearer\s{1,4}|\bbearer\s{1,4}|\b(?i:Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:Basic|Token))\s{1,4})"
     r"(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
     r"|(?P<cookie>\b(?i:Cookie)\\{0,3}[\"']?\s{0,4}:\s{0,4}\\{0,3}[\"']?)(?=[\w.-]{1,100}=)[^\"'\n\\]{4,4000}"
-    r"|(?P<header>\b(?i:Authorization|X-Api-Key)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)[^\s\"']{4,2000}"
+    r"|(?P<header>\b(?i:Authorization|X-Api-Key)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)(?:[A-Z][\w-]{2,20}\s{1,4}(?=[^\s\"']*\d))?[^\s\"']{4,2000}"
+    r"|(?P<element><(?i:password|passwd|secret)>)[^<\s]{4,400}(?=</)"
     # ~/.netrc, Docker's config.json, kaggle.json, curl -u
     r"|(?P<login>\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}|\bauth\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"']"
     r"|\busername\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'][\w.-]{1,100}\\{0,3}[\"'],\s{0,4}\\{0,3}[\"']key\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'](?=[0-9a-f]{32})"
+    r"|\bsshpass\s{1,4}-p\s{0,4}|\bmysql\w{0,10}\s[^\n]{0,200}?(?<=\s)-p(?=[^\s\"']{0,400}\d)"
     r"|\bcurl\s[^\n]{0,200}?(?<=\s)(?:-u|--user)[ =][^\s:\"'/]{1,64}:)(?=[^\s\"'\\]{0,2000}[\d=])[^\s\"'\\]{6,2000}"
     r"|" + "|".join(form for _, form in _TOKENS)
 )
 _SAID = re.compile(
     r"(?i)(?P<head>[\"']?\b[\w-]{0,40}(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|"
-    r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token)[\"']?\]?\s{0,4}[:=]=?\s{0,4}[\"']?)"
+    r"client-key-data|(?:auth|access|api|hf|bearer|session|refresh|private)[_-]?token)[\"']?\]?\s{0,4}[:=]=?\s{0,4}[\"']?)"
     r"(?P<value>(?<=[\"'])[^\"'\n]{3,2000}|[^\s\"',;&}{)(]{3,2000})"
 )
 _CODE = re.compile(
@@ -110,18 +116,23 @@ _SIGNS = (
     *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
     *("xox", "hooks.slack", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
     *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa", "whsec_", "xapp-", "atatt3x", "nrak-"),
-    *("xai-", "pplx-", "tvly-", "csk-", "pcsk_", "lsv2_", "jina_", "rubygems_"),
+    *("figd_", "ntn_", "sq0", "hrku-", "nfp_", "nfu_", "nfo_", "nfc_", "fo1_", "sbp_", ".atlasv1.", "k.eyj", "atbb", "ltai", "ccipat_"),
+    *("webhookb2/", "private-lines", "private-mac", "sshpass", "xai-", "pplx-", "tvly-", "csk-", "pcsk_", "lsv2_", "jina_", "rubygems_"),
 )
 _COMMON_SIGNS = (
     ("://", re.compile("@")),
-    ("key", re.compile(r"(?:api|access|private)[_-]?key|[?&]key=|private key|key-[0-9a-f]{32}")),
-    ("token", re.compile(r"(?:auth|access|api|hf|bearer|session|refresh)[_-]?token|token=")),
+    ("key", re.compile(r"(?:api|access|private)[_-]?key|[?&]key=|private key|key-[0-9a-f]{32}|key-data")),
+    ("token", re.compile(r"(?:auth|access|api|hf|bearer|session|refresh|private)[_-]?token|token=")),
+    ("code=", re.compile(r"[?&]code=[\w%/+-]{40}")),
+    ("dp.", re.compile(r"dp\.(?:pt|st|ct|sa|scim|audit)\.")),
+    ("pat", re.compile(r"pat[a-z0-9]{14}\.[0-9a-f]{64}")),
+    ("mysql", re.compile(r" -p\S")),
     ("gh", re.compile("gh[pousr]_")),
-    ("gl", re.compile("gl(?:(?:pat|dt|rt)-|(?:sa|c)_)")),
+    ("gl", re.compile("gl(?:(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-|(?:sa|c)_)")),
     ("auth", re.compile(r"auth\W")),
     ("username", re.compile(r"\bkey\W")),
     ("curl", re.compile(" (?:-u|--user)[ =]")),
-    ("sntr", re.compile("sntr[ysu]_")),
+    ("sntr", re.compile("sntr(?:ys|[ysu])_")),
     ("sg.", re.compile(r"sg\.[\w-]{16}")),
     ("sk", re.compile("sk[0-9a-f]{32}")),
     ("dapi", re.compile("dapi[0-9a-f]{32}")),
@@ -198,7 +209,7 @@ def _looks(match: re.Match[str], note: Note | None = None) -> str:
     if head is None and whole.startswith("sk-") and not any(map(str.isdecimal, whole)):
         return whole
     if note is not None and MASK not in whole:
-        kind = _HEADS[head] if head else next(kind for kind, form in _TOKENS if re.fullmatch(form, whole))
+        kind = _HEADS[head] if head else next((kind for kind, form in _TOKENS if re.fullmatch(form, whole)), "private key")
         note(kind, whole[len(match[head]) if head else 0 :].rstrip("@") if head else whole)
     return f"{match['scheme']}{MASK}@" if head == "scheme" else f"{match[head] if head else ''}{MASK}"
 
@@ -210,6 +221,7 @@ _HEADS = {
     "cookie": "cookies",
     "header": "authorization header",
     "login": "password of a login",
+    "element": "password of a login",
 }
 
 

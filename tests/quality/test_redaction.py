@@ -1,4 +1,4 @@
-"""Sixty secrets of fifty kinds in a real recording: none is in the bundle. And of harmless lines almost none is changed."""
+"""Ninety-two secrets of 76 kinds in a real recording: none is in the bundle. And of harmless lines almost none is changed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ DRAW = random.Random(7)
 def drawn(length, letters=string.ascii_letters + string.digits):
     """Random letters with a digit near the front, as real tokens have."""
     return DRAW.choice(string.ascii_letters) + "7" + "".join(DRAW.choice(letters) for _ in range(length - 2))
+
+
+def drawn_hex(length):
+    return "".join(DRAW.choice(HEX) for _ in range(length))
 
 
 HEX, UPPER = "0123456789abcdef", string.ascii_uppercase + string.digits
@@ -90,6 +94,33 @@ KINDS = {
     "client secret": lambda: json.dumps({"client_id": "x", "client_secret": drawn(24), "refresh_token": drawn(40)}),
     "Kaggle key": lambda: json.dumps({"username": "someone", "key": "".join(DRAW.choice(HEX) for _ in range(32))}),
     "curl -u": lambda: f"curl -u me:{drawn(16)} https://git.example.net",
+    # Thought of by somebody else, when 27 of 60 were still found in a bundle.
+    "Figma token": lambda: f"figd_{drawn(40)}",
+    "Doppler token": lambda: f"dp.pt.{drawn(43)}",
+    "Airtable token": lambda: f"pat{drawn(14)}.{drawn_hex(64)}",
+    "Notion token": lambda: f"ntn_{drawn(46)}",
+    "Square token": lambda: f"sq0csp-{drawn(43)}",
+    "Sentry token": lambda: f"sntrys_{drawn(60)}",
+    "Heroku key": lambda: f"HRKU-{drawn(36)}",
+    "Netlify token": lambda: f"nfp_{drawn(36)}",
+    "GitLab job token": lambda: f"glcbt-64_{drawn(20)}",
+    "Discord bot": lambda: f"MTA{drawn(21)}.O5qDf0.{drawn(38)}",
+    "key of an Azure function": lambda: f"https://fn.azurewebsites.net/api/run?code={drawn(54)}==",
+    "Office webhook": lambda: f"https://x.webhook.office.com/webhookb2/{drawn(36)}@{drawn(36)}/IncomingWebhook/{drawn_hex(32)}",
+    "PuTTY key": lambda: f"Private-Lines: 2\n{drawn(48)}\n{drawn(48)}\nPrivate-MAC: {drawn_hex(64)}",
+    "private token in a header": lambda: f"PRIVATE-TOKEN: {drawn(20)}",
+    "sshpass": lambda: f"sshpass -p {drawn(14)} ssh me@h",
+    "mysql -p": lambda: f"mysql -u root -p{drawn(14)} db",
+    "Kubernetes key": lambda: f"client-key-data: {drawn(70)}",
+    "Terraform token": lambda: f"{drawn(14)}.atlasv1.{drawn(60)}",
+    "password in XML": lambda: f"<password>{drawn(16)}</password>",
+    "Bitbucket password": lambda: f"ATBB{drawn(32)}",
+    "Alibaba key id": lambda: f"LTAI{drawn(20)}",
+    "Telegram bot in a URL": lambda: f"https://api.telegram.org/bot123456789:AA{drawn(33)}/sendMessage",
+    "CircleCI token": lambda: f"CCIPAT_{drawn(22)}_{drawn_hex(40)}",
+    "Mapbox token": lambda: f"sk.eyJ1Ijoi{drawn(30)}.{drawn(22)}",
+    "Okta token": lambda: f"Authorization: SSWS 00{drawn(40)}",
+    "nothing says what it is": lambda: drawn(32),
 }
 SECRETS = [(kind, KINDS[kind]()) for kind in KINDS] + [(kind, KINDS[kind]()) for kind in list(KINDS)[::5]]
 PEOPLE = (
@@ -191,7 +222,7 @@ def all_text(out):
 
 def leaks(out):
     wanted = [(kind, core) for kind, secret in SECRETS for core in cores(secret)]
-    assert len({kind for kind, _ in wanted}) == len(KINDS) == 50 and len(SECRETS) == 60
+    assert len({kind for kind, _ in wanted}) == len(KINDS) == 76 and len(SECRETS) == 92
     # Also a piece of it: a text that was cut in the middle of a secret.
     return [
         (kind, name)
@@ -205,7 +236,7 @@ def leaks(out):
 def test_no_planted_secret_is_in_the_bundle_of_a_real_run(recorded, tmp_path):
     logs = "\n".join(log.read_text() for log in recorded.glob("*.log"))
     planted = [kind for kind, secret in SECRETS if any(core in logs for core in cores(secret))]
-    assert len(planted) >= 40, planted
+    assert len(planted) >= 60, planted
     made = make_bundle(recorded, lambda: tmp_path)
     assert leaks(tmp_path) == []
     assert len(made.form.read_text()) <= 65_536

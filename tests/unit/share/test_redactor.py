@@ -39,6 +39,8 @@ def redacted(*texts):
         ("login me password q1w2e3", f"login me password {MASK}"),
         ("curl --user=me:q1w2e3 x", f"curl --user=me:{MASK} x"),
         ("run --password hunter2 x", f"run --password {MASK} x"),
+        ("got Zk3x9QpL7vT2mNa8Rw5Y from it", f"got {MASK} from it"),
+        ("MTA7zXq9Kd3fLw2PvB8nYs4T.O5qDf0.y7iOnTcVAiTqnbtXSXFRO9O0q8WKLi5qJI4mij", f"{MASK}.O5qDf0.{MASK}"),
     ],
 )
 def test_people_machines_and_secrets_are_taken_out(given, shown):
@@ -48,6 +50,9 @@ def test_people_machines_and_secrets_are_taken_out(given, shown):
 @pytest.mark.parametrize(
     "text",
     [
+        "ConvolutionBackward0 MultiheadAttention2dForCausalLM Qwen2VLForConditionalGeneration",
+        "_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_",
+        "fxtt7xaxj5ocsvhbwvbqx3fkqkbjzvgjdtdvkjvhfvq27ry2nyxi 0123456789abcdef0123456789abcdef sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n",
         "q@k.transpose(0, 1) + a@b.T aten::add c10::add std::vector 12:34:56 0/1 s77 == 3",
         "nvidia-cublas-cu12==12.8.4.1 cuDNN 9.10.2.21 version 1.2.3.4 127.0.0.1 0.0.0.0",
         "https://pytorch.org/docs https://github.com/pytorch/pytorch/issues/1 git@github.com:a/b",
