@@ -22,8 +22,8 @@ from dynadiag.model.report import Advice
 _BOTH = "both values are computed"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _NO_CHOICE = (
-    "the value of a tensor decides what Python does here; `torch.where` computes both values, which must have one shape, and a gradient "
-    "even where one is not chosen: the recording does not show that it would be the same, but `dynadiag fix` can try it and compare"
+    "the value of a tensor decides what Python does here; `torch.where` computes both values, which must then have one shape and both get "
+    "gradients: the recording does not show that the results would be the same, but `dynadiag fix` can try it and compare"
 )
 _WHOLE = "and a break in a loop, `try` or `with` leaves the whole function eager"
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"

@@ -53,7 +53,7 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
     elif (asked := _of_numpy(place)) is not None:
         yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")
     elif (why := _why_not_carried(place, context.functions)) is not None:
-        yield from withhold(f"how long this result is depends on values, and {why}")
+        yield from withhold(f"the length of this result depends on values, and {why}")
     elif not all(one is not None and _why_not_carried(one, context.functions) is None for one in context.sizes):
         yield from withhold(
             "an option lets a graph carry the unknown size, but it applies to the whole program, and another line that broke may need the "
@@ -69,7 +69,7 @@ def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str 
     made of the result. `functions` are those of the user's that the run compiled, by their names.
     """
     if place.inside(ast.For, ast.While) and not isinstance(place.statement(), ast.For | ast.While):
-        return "this line is in a loop, in which each round has a size of its own"
+        return "this line is in a loop, in which each iteration has a size of its own"
     own = {id(one) for one in ast.walk(place.statement() or ast.Pass())}
     reached = list(_reached(place))
     return _why_not_sized(place, reached, own, carried_names(place, reached), functions)

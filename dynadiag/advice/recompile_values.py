@@ -85,7 +85,9 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
     if sides is None:
         return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
-    most = f": then {sides + 1} versions do for all of its values, one of them for each side of what decides by it" if sides > 1 else ""
+    most = (
+        f": then {sides + 1} versions are enough for all its values, one of them for each side of the conditions on it" if sides > 1 else ""
+    )
     yield Advice(
         slug="unspec-int-on-module",
         text=(

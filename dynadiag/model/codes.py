@@ -391,5 +391,5 @@ RANKS_COLLECTIVES = _row(
     "DX08", "Ranks have different collectives", "ranks have collectives in another order or of other shapes", "warning"
 )
 RANK_TROUBLE = _row(
-    "DX09", "A rank is missing or out of step", "a rank is missing, recorded twice, cut short, late or by another clock", "warning"
+    "DX09", "A rank is missing or out of step", "a rank is missing, recorded twice, cut short, late, or has another clock", "warning"
 )

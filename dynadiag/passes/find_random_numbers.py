@@ -73,7 +73,7 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
             where=place,
             why=(
                 f"{called} at {short_place(place)} was drawn once, while torch traced the code. Each call of that compiled version uses "
-                "the same draw and sets Python's generator to the state behind it; eager draws anew. Draw before the call and pass the "
+                "the same draw and sets Python's generator to the state after it; eager draws again. Draw before the call and pass the "
                 "result in."
             ),
             fix=(),
@@ -103,12 +103,13 @@ def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, 
         fingerprint=mark,
         code=codes.NUMPY_RANDOM,
         severity=codes.severity_of(codes.NUMPY_RANDOM),
-        title=f"Compiled code draws other random numbers than eager: torch stands in for {functions}",
+        title=f"Compiled code draws other random numbers than eager: torch replaces {functions}",
         where=place,
         why=(
             f"In {plural(len(graphs), 'graph')} ({listed(graphs)}) torch's own function takes the place of {functions}"
-            f"{f' at {short_place(place)}' if place is not None else ''}: it draws from torch's generator, so that `np.random.seed` does "
-            "not decide the numbers, and NumPy's generator stays where it is. Numbers drawn before the call and passed in are NumPy's"
+            f"{f' at {short_place(place)}' if place is not None else ''}: it draws from torch's generator, so that `np.random.seed` has "
+            "no effect on the numbers, and NumPy's generator does not advance. To have NumPy's numbers, draw them before the call and pass "
+            "them in"
             f"{f'; on {on}' if on else ''}."
         ),
         fix=(),

@@ -14,8 +14,8 @@ _GROWS = "Each further value is one more version, until the limit is reached and
 ENOUGH = "Nothing has to change while there are fewer versions than the limit."
 _NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 _DYNAMIC, _BOTH_STATES = (
-    "what changed is dynamic now, and a further version comes only where the code decides something by it",
-    "what changed has two states, and each has its version",
+    "what changed is dynamic now, and another version is compiled only if the code branches on it",
+    "what changed has two states, and each has its own version",
 )
 
 
@@ -50,13 +50,16 @@ def _why_nothing(row: Row) -> str | None:
     """Why nothing is advised for what has a version for each of its values; None where nothing more is known."""
     texts = bool(row.values) and any(value[:1] in "'\"" for value in row.values)
     if row.kind == "length":
-        why = "every length of a list is compiled in; that a tensor would do for the list, or that it can grow elsewhere, is not recorded"
+        why = (
+            "each length of a list is a constant of its version, and the recording does not show whether a tensor could replace the list, "
+            "or whether it could grow outside the compiled function"
+        )
     elif row.kind == "value" and texts:
-        why = "text is always compiled in, so only code outside of the compiled function can take any text"
+        why = "strings are constants of the compiled code, so only code outside of the compiled function can handle any string"
     elif row.kind == "value" and restless(row):
-        why = "whether the code works with a number that torch does not fix is not recorded"
+        why = "the recording does not show whether the code would work if torch kept this number dynamic"
     elif row.kind in ("identity", "function"):
-        why = "where these objects come from, and that one could serve for all, is not recorded"
+        why = "the recording does not show where these objects come from, or whether one could serve for all of them"
     else:
         return None
     return f"Nothing is advised: {why}."

@@ -29,6 +29,11 @@ def _plain(kind: str, attribute: str) -> Callable[[str, Mapping[str, str]], Fail
     return lambda name, found: FailedGuard(kind, f"{name}.{attribute}", found["old"].strip(), found["new"].strip(), "", property=kind)
 
 
+def _dtype(name: str, found: Mapping[str, str]) -> FailedGuard:
+    old, new = (_DTYPES.get(found[side].strip(), found[side].strip()) for side in ("old", "new"))
+    return FailedGuard("dtype", f"{name}.dtype", old, new, "", property="dtype")
+
+
 def _requires_grad(name: str, found: Mapping[str, str]) -> FailedGuard:
     before = found["old"] == "1"
     return FailedGuard("requires_grad", f"{name}.requires_grad", str(before), str(not before), "", property="requires_grad")
@@ -49,6 +54,12 @@ def _dispatch_keys(name: str, found: Mapping[str, str]) -> FailedGuard:
 _DEVICE_KEYS = frozenset({"CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "MAIA", "PrivateUse1", "Meta"})
 
 
+# The messages have the names of c10 (`c10/core/ScalarType.h`, 2.6 to 2.15); other names are torch's own, but for capitals.
+_DTYPES = {
+    "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Half": "float16", "Float": "float32",
+    "Double": "float64", "ComplexHalf": "complex32", "ComplexFloat": "complex64", "ComplexDouble": "complex128", "Bool": "bool",
+    "BFloat16": "bfloat16",
+}  # fmt: skip
 _OLD_NEW = r"expected (?P<old>[^,]+?), actual (?P<new>[^,]+?)(?:\. Guard failed on a parameter.*)?$"
 
 
@@ -56,7 +67,7 @@ _TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str
     (re.compile(rf"size mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("size")),
     (re.compile(rf"stride mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("stride")),
     (re.compile(rf"rank mismatch\. {_OLD_NEW}", re.DOTALL), _plain("rank", "dim()")),
-    (re.compile(rf"dtype mismatch\. {_OLD_NEW}", re.DOTALL), _plain("dtype", "dtype")),
+    (re.compile(rf"dtype mismatch\. {_OLD_NEW}", re.DOTALL), _dtype),
     (re.compile(r"requires_grad mismatch\. expected requires_grad=(?P<old>[01])"), _requires_grad),
     (
         re.compile(r"dispatch key set mismatch\. expected DispatchKeySet\((?P<old>[^)]*)\), actual DispatchKeySet\((?P<new>[^)]*)\)"),

@@ -19,7 +19,7 @@ _PAGES = Path(__file__).with_name("pages")
 # Where torch's own messages link to (`torch/_dynamo/exc.py`, 2.11 and 2.15).
 _SITE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb{}.html"
 _COST = (
-    "The code before and after this line is compiled apart, and Python runs the line between (under `fullgraph=True` it is an error). "
+    "The code before and after this line is compiled separately, and Python runs the line between (under `fullgraph=True` it is an error). "
     "`dynadiag explain --cost` measures what that costs in your program."
 )
 _TORCHS = re.compile(r"GB[0-9]{4}")

@@ -21,7 +21,7 @@ _ROW, _GAP = 18, 2
 _STEP = 36  # a bar with the name of its process above it
 _LEAST = 1.0
 _LETTER = 6.4
-_KINDS = {"first": "first compilation", "again": "recompile", "gone": "no code came of it (skipped or failed)"}
+_KINDS = {"first": "first compilation", "again": "recompile", "gone": "gave no code (skipped or failed)"}
 
 
 @dataclass(slots=True)

@@ -452,7 +452,7 @@ def test_what_has_to_change_for_nothing_is_a_note_and_what_goes_on_changing_is_n
         return only(find_recompiles(builders.recompiled(*([equals(n, "mode", value)] for n, value in enumerate(values)))).findings)
 
     going_on = found("'kl'", "'mse'", "'cos'")
-    assert going_on.severity == "warning" and "such calls run eagerly. Nothing is advised: text is always" in going_on.why
+    assert going_on.severity == "warning" and "such calls run eagerly. Nothing is advised: strings are constants" in going_on.why
     enough = found("'kl'")
     assert enough.severity == "note" and enough.why.endswith("Nothing has to change while there are fewer versions than the limit.")
 

@@ -20,8 +20,9 @@ TEXTS = [
     ("tensor 'batch['ids']' size mismatch at index 1. expected 4, actual 8", "size", "batch['ids'].size(1)", "4", "8"),
     ("tensor 'x' stride mismatch at index 1. expected 16, actual 1", "stride", "x.stride(1)", "16", "1"),
     ("tensor 'x' rank mismatch. expected 2, actual 1", "rank", "x.dim()", "2", "1"),
-    ("tensor 'x' dtype mismatch. expected Float, actual Double", "dtype", "x.dtype", "Float", "Double"),
-    ("tensor '___from_numpy(a)' dtype mismatch. expected Float, actual Double", "dtype", "a.dtype", "Float", "Double"),
+    ("tensor 'x' dtype mismatch. expected Float, actual Double", "dtype", "x.dtype", "float32", "float64"),
+    ("tensor 'x' dtype mismatch. expected BFloat16, actual Float8_e5m2", "dtype", "x.dtype", "bfloat16", "Float8_e5m2"),
+    ("tensor '___from_numpy(a)' dtype mismatch. expected Float, actual Double", "dtype", "a.dtype", "float32", "float64"),
     ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "requires_grad", "x.requires_grad", "False", "True"),
     (
         "tensor 'm._parameters['weight']' requires_grad mismatch. expected requires_grad=1. Guard failed on a parameter, consider using "

@@ -25,7 +25,7 @@ def test_each_compilation_is_where_it_ran(report):
     assert cells(shown["table"]) == [
         ["f0 train_step [0/0]", "pid 4242", "0.00 s", "2.50 s", "first compilation"],
         ["f3 forward [3/0]", "pid 4242", "8.00 s", "0.50 s", "recompile"],
-        ["f4 log_metrics [4/0]", "pid 4242", "8.80 s", "0.10 s", "no code came of it (skipped or failed)"],
+        ["f4 log_metrics [4/0]", "pid 4242", "8.80 s", "0.10 s", "gave no code (skipped or failed)"],
     ]
     assert [(bar["x"], bar["width"], bar["kind"]) for bar in shown["bars"]] == [
         (0.0, 280.9, "first"),
