@@ -151,6 +151,10 @@ def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
     try:
         with line.ticking():
             state = run(matrix, folder, options, told)
+    except KeyboardInterrupt:
+        line.wipe()
+        print(f"dynadiag: interrupted: the rows so far are in {folder}, and the same command goes on", file=sys.stderr)
+        raise
     finally:
         line.wipe()
     query.write_parquet(state.rows, folder)

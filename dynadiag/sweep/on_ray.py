@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ def run(tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | N
 def _connected(address: str | None) -> Any:
     _refuse_silence(address)
     try:
+        # Without this Ray 2.60 writes twenty lines of its own about one cluster that it cannot use.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         import ray
     except ModuleNotFoundError:
         raise UsageError("--engine ray needs the package ray: install dynadiag[ray]") from None
@@ -52,7 +55,8 @@ def _connected(address: str | None) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray has no one class for no cluster, or one of another version
         said = " ".join(str(error).split())[:300]
-        raise UsageError(f"no Ray cluster can be used at {address or 'this machine'}: {type(error).__name__}: {said}") from error
+        more = " (RAY_BACKEND_LOG_LEVEL=warning shows what Ray says to it)" if isinstance(error, ConnectionError) else ""
+        raise UsageError(f"no Ray cluster can be used at {address or 'this machine'}: {type(error).__name__}: {said}{more}") from error
     return ray
 
 

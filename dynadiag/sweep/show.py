@@ -69,6 +69,13 @@ def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterat
         )
     if failed:
         yield _failures(failed, folder)
+    if skipped := {(row.subject, row.reason): row for row in rows if row.status == "skipped"}:
+        yield Section(
+            title="Skipped",
+            columns=(Column("subject"), Column("because")),
+            items=[cells(subject, Part(reason or "", _WIDTH)) for subject, reason in list(skipped)[:_MOST_SHOWN]],
+            closing=_rest(list(skipped), f"dynadiag sweep query {folder} status"),
+        )
 
 
 def _arms(rows: Sequence[Row]) -> Section:
@@ -80,10 +87,13 @@ def _arms(rows: Sequence[Row]) -> Section:
         columns=(
             Column("arm", fold=False),
             Column("verb", fold=False),
-            *(Column(name, numeric=True, fold=False) for name in ("tasks", "done", "failed", "broken", "breaks", "recompiles", "CPU s")),
+            *(
+                Column(name, numeric=True, fold=False)
+                for name in ("tasks", "done", "skipped", "failed", "broken", "breaks", "recompiles", "CPU s")
+            ),
         ),
         items=[_arm_row(arm, verb, listed) for (arm, verb), listed in groups.items()],
-        closing="broken: tasks with a graph break; breaks: places where graphs break",
+        closing="broken: tasks with a graph break; breaks: places where graphs break" if any(row.graphs for row in rows) else "",
     )
 
 
@@ -142,7 +152,7 @@ def _arm_row(arm: str, verb: str, rows: Sequence[Row]) -> tuple[Cell, ...]:
         arm,
         verb,
         str(len(rows)),
-        str(sum(row.status == "done" for row in rows)),
+        *(str(sum(row.status == status for row in rows)) for status in WELL),
         str(sum(row.status not in WELL for row in rows)),
         _total([None if row.break_sites is None else bool(row.break_sites) for row in rows]),
         _total([row.break_sites for row in rows]),

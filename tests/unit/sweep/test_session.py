@@ -101,6 +101,9 @@ def test_ctrl_c_ends_what_is_running_and_keeps_the_rows(tmp_path):
     driver, hanging = _driver(matrix, tmp_path / "out")
     driver.send_signal(signal.SIGINT)
     assert driver.wait(60) == 130
+    assert (tmp_path / "said").read_text().splitlines()[
+        -1
+    ] == f"dynadiag: interrupted: the rows so far are in {tmp_path / 'out'}, and the same command goes on"
     assert not _running(hanging)
     assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
 
@@ -109,7 +112,8 @@ def _driver(matrix, out):
     """The command in a process of its own, once its hanging task runs, and the words of that task."""
     command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "1", "--out", str(out), str(matrix)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
-    driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (out.parent / "said").open("w") as said:
+        driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=said)
     hanging = b"p.py\0hang"
     _until(lambda: (out / rows.JOURNAL).exists() and _running(hanging))
     return driver, hanging
