@@ -99,20 +99,17 @@ class _Collector:
         numbers = sorted({one.rank for one in self.run.processes if one.rank is not None})
         if len(numbers) < 2:
             return RankBars(), [{} for _ in drafts]
-        compared = set(numbers[:_MOST_RANKS])
-        ranks = {one.index: one.rank for one in self.run.processes if one.rank is not None and one.rank in compared}
+        read = sorted({one.rank for one in self.run.processes if one.rank is not None and one.alike is None})[:_MOST_RANKS]
+        ranks = {one.index: one.rank for one in self.run.processes if one.rank in read and one.alike is None}
         process_of = {name: self.frames[one.frame].key.process for name, one in self.graphs.items() if one.frame in self.frames}
         by_rank = [one.by_rank(ranks, process_of) for one in drafts]
-        for process in self.run.processes:  # of equal ranks the lowest was read; the others are as it is
-            if process.alike in ranks and process.index in ranks:
-                for states in by_rank:
-                    if ranks[process.alike] in states:
-                        states[ranks[process.index]] = states[ranks[process.alike]]
-        bars = rank_bars(by_rank, compared)
+        # Of equal ranks the lowest was read; the others are as it is.
+        alike = {one.rank: ranks[one.alike] for one in self.run.processes if one.rank is not None and one.alike in ranks}
+        bars = rank_bars(by_rank, {**alike, **{rank: rank for rank in read}})
         if bars.left:
             self.notes.append(f"{wording.plural(bars.left, 'more rank')} {'differs' if bars.left == 1 else 'differ'}, without a bar")
-        if len(numbers) > _MOST_RANKS:
-            self.notes.append(f"the bars compare the first {_MOST_RANKS} of {len(numbers):,} ranks")
+        if (left := len(numbers) - len({*read, *alike})) > 0:
+            self.notes.append(f"the bars compare {len(numbers) - left:,} of {len(numbers):,} ranks")
         return bars, by_rank
 
     # -- evidence

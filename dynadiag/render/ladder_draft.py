@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynadiag.facts.user_frames import resume_line
@@ -101,12 +101,18 @@ class RankBars:
         return tuple(f"rank{'s' if len(one) > 1 else ''} {rank_numbers(one)}" for one in self.groups)
 
 
-def rank_bars(states: Sequence[Mapping[int, Mapping[int, State]]], ranks: Iterable[int]) -> RankBars:
-    """Groups of ranks on which the same became of every line, of `states` by function; nothing where it is the same on all."""
+def rank_bars(states: Sequence[Mapping[int, Mapping[int, State]]], ranks: Mapping[int, int]) -> RankBars:
+    """Groups of ranks on which the same became of every line, of `states` by function; nothing where it is the same on all.
+
+    `ranks` gives for each rank the one that `states` has: itself, or the one that it is alike to.
+    """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for rank in sorted(ranks):
-        pattern = tuple((at, tuple(sorted(one[rank].items()))) for at, one in enumerate(states) if one.get(rank))
-        groups[pattern].append(rank)
+    patterns = {
+        rank: tuple((at, tuple(sorted(one[rank].items()))) for at, one in enumerate(states) if one.get(rank))
+        for rank in set(ranks.values())
+    }
+    for rank, read in sorted(ranks.items()):
+        groups[patterns[read]].append(rank)
     if len(groups) < 2:
         return RankBars()
     ordered = sorted(map(tuple, groups.values()), key=lambda one: (-len(one), one))

@@ -110,6 +110,12 @@ def test_ranks_that_were_not_read_have_the_bars_of_those_that_were(tmp_path):
     assert bars == ("ranks 0 to 4, 6 to 19", "rank 5")
 
 
+def test_the_bar_of_a_rank_does_not_depend_on_its_number(tmp_path):
+    write(tmp_path, range(270), r265={"text": BREAK.replace("train.py:5", "train.py:6").replace("line 5", "line 6")})
+    found = ladder(report.build(trace.load(tmp_path)))
+    assert found.bars == ("ranks 0 to 264, 266 to 269", "rank 265") and not any("bars compare" in note for note in found.notes)
+
+
 def test_collectives_in_another_order_or_shape_are_told(tmp_path):
     first, second = (line for line in GRAPH.splitlines() if "all_" in line)
     swapped = GRAPH.replace(first, "#").replace(second, f"{second}\n{first}")
