@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from dynadiag.diff.graphs import compared_graphs
 from dynadiag.diff.result import Change, DiffResult, GuardChange, Kind, Place, Side, TimeChange
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.rank_words import difference_in_words, group_in_words
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import plural, script_arguments
 from dynadiag.model import codes
@@ -18,6 +20,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
 from dynadiag.model.run import Run
 from dynadiag.render.completeness import completeness
+from dynadiag.trace.rank_logs import compare_ranks
 
 _MOST_ROWS = 20
 _OF_TIME = codes.RESTARTS, codes.SLOW_COMPILE, codes.UNCACHED
@@ -60,7 +63,22 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
         compile_s=(old.summary.compile_s, new.summary.compile_s),
         times=tuple(_times(old, new)),
         doubts=tuple(_doubts(old, new, *sides)),
+        ranks=_two_ranks(old, new),
     )
+
+
+def _two_ranks(old: Report, new: Report) -> str | None:
+    """Where two ranks first differ: breaks of one statement on moved lines, and guards on other sizes, are no differences of findings."""
+    logs = [{process.log for process in report.run.processes if process.rank is not None} for report in (old, new)]
+    if any(len(one) != 1 for one in logs):
+        return None
+    found = compare_ranks([Path(log) for one in logs for log in one]).comparison
+    if found is None:
+        return None
+    first = found.groups[-1].first
+    if first is None:
+        return "the two ranks compiled the same, in the same order"
+    return f"{group_in_words(found.groups[-1])} first differs from {group_in_words(found.groups[0])}: {difference_in_words(first)}"
 
 
 def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[Change], int]:

@@ -85,7 +85,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffResult:
-    """The comparison. `same` counts by kind what is in both; `counts` has old and new totals; `doubts` say what cannot be compared."""
+    """The comparison. `same` counts by kind what is in both; `counts` has old and new totals; `doubts` say what cannot be compared.
+
+    `ranks` says where two ranks of one job first differ, in the order in which they compiled; None where it is not two ranks.
+    """
 
     old: Side
     new: Side
@@ -98,6 +101,7 @@ class DiffResult:
     compile_s: tuple[float | None, float | None]
     times: tuple[TimeChange, ...]
     doubts: tuple[str, ...]
+    ranks: str | None = None
 
     @property
     def regressions(self) -> tuple[Change, ...]:

@@ -43,7 +43,10 @@ def document_of(result: DiffResult, *, beside: bool = False) -> Document:
     return Document(
         title="dynadiag diff",
         facts=(_side("old", result.old), _side("new", result.new)),
-        headlines=(headline(result), *(Headline(word="note", said=doubt, tone="unclear") for doubt in result.doubts)),
+        headlines=(
+            headline(result),
+            *(Headline(word="note", said=said, tone="unclear") for said in (*filter(None, (result.ranks,)), *result.doubts)),
+        ),
         sections=tuple(_sections(result, beside)),
         name="--format json",
     )

@@ -18,6 +18,7 @@ from dynadiag import trace
 from dynadiag.errors import UnreadableInputError
 from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.model.report import Report
+from dynadiag.model.run import Run
 from dynadiag.render import chrome_trace, document_json, json_report, pictures
 from dynadiag.render.document import Document
 from dynadiag.render.html import report_page, result_page
@@ -86,8 +87,8 @@ def _redactor(source: Path) -> Redactor:
 
 def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     """The report is built again from the redacted logs: no page or picture can show what they do not."""
-    sources = find_sources(source)
     told = reports.build_with_replay(trace.load(source), source)
+    sources = _read_in_full(find_sources(source), told.run)
     place = repository.of_report(told)
     if redactor is None:
         return _members_of_run(
@@ -98,7 +99,7 @@ def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     write_marker(sources, folder, redactor)
     names = writer.write(sources, folder)
     write_marker(sources, folder, redactor)
-    again = reports.build_with_replay(trace.load(folder), folder)
+    again = reports.build_with_replay(_with_all_ranks(trace.load(folder), told.run, redactor), folder)
     counts = {**writer.left_out, **({"source line of another function": kept.left_out[0]} if kept.left_out[0] else {})}
     removed = Removed(rows=redactor.rows(), left_out=counts)
     # Where the new logs lie for this moment tells of this machine, and nothing of the run.
@@ -106,6 +107,27 @@ def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     again = replace(again, run=replace(again.run, info=replace(again.run.info, directory=None), processes=processes))
     named = _named(place, redactor)
     return _members_of_run(again, Sources(tuple(folder / name for name in names), again.run.info), folder, names, removed, named)
+
+
+def _read_in_full(sources: Sources, run: Run) -> Sources:
+    """Without the logs of ranks that are only compared by their digests: a thousand logs take hours, and have no room."""
+    read = {process.log for process in run.processes if process.alike is None}
+    unread = {process.log for process in run.processes if process.alike is not None} - read
+    return replace(sources, logs=tuple(log for log in sources.logs if str(log) not in unread))
+
+
+def _with_all_ranks(run: Run, told: Run, redactor: Redactor) -> Run:
+    """The run read from the packed logs, with the ranks of the whole job by number; every text is that of the packed logs, or redacted."""
+    if told.ranks is None or told.ranks.read == told.ranks.ranks:
+        return run
+    troubles = tuple(replace(one, text=redactor.text(one.text, "ranks")) for one in told.ranks.troubles)
+    members = {group.representative: group.ranks for group in told.ranks.groups}
+    packed = run.ranks or replace(told.ranks, groups=told.ranks.groups[:1], own_values=(), frames={})  # one log, when all are alike
+    groups = tuple(replace(group, ranks=members.get(group.representative, group.ranks)) for group in packed.groups)
+    known = replace(packed, groups=groups, troubles=troubles, ranks=told.ranks.ranks, read=told.ranks.read, events=told.ranks.events)
+    left = told.ranks.ranks - told.ranks.read
+    note = f"the logs of {left:,} ranks are not packed: each rank is alike to one whose log is, or has no like and more than 64 differ"
+    return replace(run, ranks=known, notes=(*run.notes, note))
 
 
 def _members_of_run(

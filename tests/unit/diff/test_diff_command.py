@@ -13,6 +13,7 @@ from dynadiag.errors import DynadiagError
 from dynadiag_cli.app import app
 from tests.unit.gate.test_check_command import record
 from tests.unit.trace.conftest import LogBuilder
+from tests.unit.trace.test_ranks import GUARDS, write
 
 SCRIPT = "import sys\nopen(sys.argv[1], 'a').write(f'{__file__} {VERSION} {sys.argv[2:]}\\n')\n"
 
@@ -32,6 +33,17 @@ def diff(*words):
         return found.exception.exit_code, found.exception.message
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found.exit_code, found.stdout
+
+
+def test_two_ranks_and_where_they_first_differ(tmp_path):
+    """No finding differs: the break is at the same statement, and a guard on another size is no finding."""
+    write(tmp_path, range(3), r1={"guards": GUARDS.replace("size=[8, 64]", "size=[7, 64]")})
+    logs = [tmp_path / f"dedicated_log_torch_trace_rank_{rank}_x.log" for rank in range(3)]
+    status, out = diff(logs[0], logs[1])
+    plain = " ".join(out.split())
+    assert status == 0 and "note: rank 1 first differs from rank 0: f: 4 guards: TENSOR_MATCH" in plain and "size=[7, 64]" in plain
+    assert "the two ranks compiled the same, in the same order" in diff(logs[0], logs[2])[1]
+    assert json.loads(diff(logs[0], logs[1], "--format", "json")[1])["ranks"].startswith("rank 1 first differs")
 
 
 def test_two_runs_and_their_exit_status(runs):

@@ -15,6 +15,7 @@ from dynadiag.render import document_json
 from dynadiag.render.document import Block, Column, Document, Headline, Part, Section, cells
 from dynadiag_cli.app import app
 from tests.unit.gate.test_check_command import record
+from tests.unit.trace.test_ranks import GUARDS, write
 
 TOKEN = "hf_" + "aB3dE5gH" * 4
 DRAWING = (
@@ -140,3 +141,18 @@ def test_bad_input_is_one_line(here, change, words, message):
     status, said, _ = bug(*words)
     assert status == 2 and said.startswith(message) and "\n" not in said
     assert sorted(here.rglob("*")) == before, "a folder was left behind"
+
+
+@pytest.mark.parametrize("odd", [{}, {"r5": {"guards": GUARDS.replace("size=[8, 64]", "size=[7, 64]")}}])
+def test_of_many_ranks_only_the_logs_read_in_full_are_packed_and_the_report_tells_of_all(tmp_path, monkeypatch, odd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "logs", range(20), **odd)
+    assert bug("--out", "out", "logs")[0] == 0
+    bundle = zipfile.ZipFile(tmp_path / "out" / "bundle.zip")
+    logs = [name for name in bundle.namelist() if name.startswith("trace/")]
+    assert [re.search(r"rank_(\d+)_", name)[1] for name in logs] == (["0", "5"] if odd else ["0"])
+    report = json.loads(bundle.read("report.json"))
+    assert report["rank_groups"]["ranks"] == 20 and len(report["rank_groups"]["groups"][0]["ranks"]) == (19 if odd else 20)
+    assert not any(one["kind"] == "missing" for one in report["rank_groups"]["troubles"])
+    assert any(f"the logs of {18 if odd else 19} ranks are not packed" in note for note in report["notes"])
