@@ -84,7 +84,7 @@ def read(baseline: Baseline) -> tuple[Report, Sources]:
     if not report.summary.frames:
         raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
     if changed := changed_sources(report.run):
-        raise UsageError(f"{changed[0]} was changed since it was recorded: run `dynadiag fix` on the script")
+        raise UsageError(f"{changed[0]} is no longer as it was recorded: run `dynadiag fix` on the script")
     if report.summary.processes > 1:
         raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
     sources = Sources(report, baseline.home or baseline.script)

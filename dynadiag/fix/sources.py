@@ -29,7 +29,7 @@ class Sources:
             if not is_own_file(file, self._report.run) or not Path(path).is_relative_to(self.root):
                 raise EditError(f"{file} is not a file of the script's project")
             if file in self._report.changed_sources:
-                raise EditError(f"{file} was changed since it ran")
+                raise EditError(f"{file} is no longer as it ran")
             self.texts[path] = _text(path)
         return path, self.texts[path]
 

@@ -18,7 +18,8 @@ _MAY_BE_CUT = 20_000  # the recorder cuts longer ones (`torch_compat/trace/stack
 def changed_sources(run: Run) -> tuple[str, ...]:
     """The files in which a recorded function is not at its line as it was, in the order of the recording.
 
-    A file that cannot be read (deleted, too long, a link, another folder) is not among them: nothing is known of it.
+    A file that is gone from its folder is among them. One that cannot be read (too long, a link) or whose folder is gone is not: nothing
+    is known of it.
     """
     by_file: dict[str, list[SourceFunction]] = defaultdict(list)
     for one in run.functions:
@@ -30,6 +31,8 @@ def changed_sources(run: Run) -> tuple[str, ...]:
 def _changed(file: Path, functions: Iterable[SourceFunction]) -> bool:
     try:
         data = read_small(file, _LONGEST_FILE + 1)
+    except FileNotFoundError:
+        return file.parent.is_dir()  # cells of a notebook have names in a folder that never was
     except (OSError, ValueError, DynadiagError):
         return False
     if len(data) > _LONGEST_FILE:

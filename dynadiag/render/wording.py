@@ -268,14 +268,15 @@ def notes(report: Report) -> tuple[str, ...]:
 
 
 def changed_sources(report: Report) -> tuple[str, ...]:
-    """One sentence on files that changed since the recording, or nothing."""
+    """One sentence on files that changed or went since the recording, or nothing."""
     if not report.changed_sources:
         return ()
     base = base_folder(report.run)
     names = [path(file, base) for file in report.changed_sources[:4]]
     more = len(report.changed_sources) - len(names)
     files = ", ".join([*names, *([f"{more:,} more"] if more else [])])
-    return (f"{files} changed since this was recorded: the lines shown, and their numbers, are those of the recording",)
+    are = "is" if len(report.changed_sources) == 1 else "are"
+    return (f"{files} {are} no longer as recorded (changed or deleted): the lines shown, and their numbers, are those of the recording",)
 
 
 def evidence_breaks(report: Report) -> dict[str, GraphBreak]:

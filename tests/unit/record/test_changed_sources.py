@@ -38,7 +38,13 @@ def test_a_text_that_the_recorder_cut_may_end_anywhere(file):
     assert changed_sources(run_of(SourceFunction(str(file), 1, "f", lines[:30_000]))) == ()
 
 
+def test_a_file_that_is_gone_is_told_unless_its_folder_is_too(file, tmp_path):
+    file.unlink()
+    gone = [SourceFunction(str(path), 4, "A.forward", RECORDED) for path in (file, tmp_path / "ipykernel_7" / "1.py")]
+    assert changed_sources(run_of(*gone)) == (str(file),)
+
+
 def test_what_cannot_be_read_is_not_told(file, tmp_path):
     (tmp_path / "link.py").symlink_to(file)
-    named = ["/dev/stdin", str(tmp_path / "gone.py"), str(tmp_path / "link.py"), str(tmp_path), "a.py", "<string>", "/a\0b"]
+    named = ["/dev/stdin", str(tmp_path / "link.py"), str(tmp_path), "a.py", "<string>", "/a\0b"]
     assert changed_sources(run_of(*(SourceFunction(name, 4, "f", "def f(): pass") for name in named))) == ()

@@ -70,7 +70,7 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     assert before == after
     assert done.stdout.startswith(before)
     again = dynadiag(tmp_path, "fix", "--diff", "run")
-    assert again.returncode == 2 and "was changed since it was recorded" in again.stderr
+    assert again.returncode == 2 and "is no longer as it was recorded" in again.stderr
 
 
 def test_a_script_that_compiles_nothing_has_nothing_to_fix(tmp_path):
