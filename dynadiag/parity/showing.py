@@ -34,7 +34,10 @@ def document_of(result: ParityResult, command: str = "") -> Document:
     if happened is not None:
         tone = _tone(bool(happened["findings"]), bool(happened["calls_compared"]))
         lines.insert(0, Headline(word="Happened", what=happened["verdict"], tone=tone))
-        figures[:0] = [("calls compared", f"{happened['calls_compared']}"), ("errors that happened", f"{len(happened['findings'])}")]
+        figures[:0] = [
+            ("calls compared", f"{happened['calls_compared']}"),
+            ("error that happened" if len(happened["findings"]) == 1 else "errors that happened", f"{len(happened['findings'])}"),
+        ]
     return Document(
         title=f"dynadiag parity {result.recording}",
         facts=(
@@ -51,7 +54,7 @@ def document_of(result: ParityResult, command: str = "") -> Document:
 def headline(result: ParityResult) -> str:
     """How many graphs were compared and what that gave, in one line."""
     if not result.compared:
-        return f"none of {len(result.graphs)} graphs could be compared"
+        return "the graph could not be compared" if len(result.graphs) == 1 else f"none of {len(result.graphs)} graphs could be compared"
     graphs = f"{result.compared} of {len(result.graphs)} graphs compared"
     return f"{graphs}, {ways([(one.code, one.tensor['aspect']) for one in result.findings]) or 'no difference'}"
 

@@ -27,6 +27,15 @@ def test_what_has_no_line_is_never_hidden(samples):
     assert "only-mine" not in page.all("id")  # there is nothing to choose
 
 
+def test_a_fallback_that_came_several_times_may_be_any_ranks(samples):
+    report = of_two_ranks(samples.sample_report())
+    fallback = report.fallbacks[0]
+    finding = replace(report.findings[1], evidence=(fallback.id, fallback.frame))
+    for events, wanted in ((1, "mine ranked rank-1"), (2, "mine")):
+        made = replace(report, findings=(finding,), fallbacks=(replace(fallback, events=events),))
+        assert classes(Page(report_page.render(made)))["n1"] == wanted
+
+
 def test_ranks_can_be_chosen_where_there_are_several(samples):
     page = Page(report_page.render(of_two_ranks(samples.sample_report())))
     assert classes(page)["n1"] == "library ranked rank-0" and classes(page)["b1"] == "mine ranked rank-1"
