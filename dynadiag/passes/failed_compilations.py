@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from dynadiag.advice.uncaught import failure_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import problems_by_process
-from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame
+from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line
 from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -184,13 +185,22 @@ def _finding(
         code=codes.COMPILATION_FAILED,
         severity=codes.severity_of(codes.COMPILATION_FAILED),
         title=title,
-        where=where,
+        where=where if resume_line(known.name) is not None else _with_code(where, run),  # the line of the break is not what failed
         why=f"{why} This exception ended the program." if ended else why,
         fix=failure_advice(said, kind, run, frames[0]),
         cost=None,
         evidence=tuple(frame.id for frame in frames)[:20],
         rank=(float(Priority.FAILED), 0.0, -float(len(frames))),
     )
+
+
+def _with_code(where: Location | None, run: Run) -> Location | None:
+    """The place with its line as it was recorded, where the record of the place has none."""
+    if where is None or where.line is None or where.code:
+        return where
+    inside = (one for one in run.functions if one.file == where.file and 0 <= where.line - one.line <= one.text.count("\n"))
+    found = next(inside, None)
+    return where if found is None else replace(where, code=found.text.split("\n")[where.line - found.line].strip())
 
 
 def _that_ended(run: Run, said: str, process: int) -> Problem | None:

@@ -7,7 +7,7 @@ import pytest
 from dynadiag.advice.uncaught import minify_command
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
-from dynadiag.model.run import Problem, RunInfo
+from dynadiag.model.run import Problem, RunInfo, SourceFunction
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failure_message
 from dynadiag.passes.find_fallbacks import find_fallbacks
@@ -103,6 +103,9 @@ def test_an_error_in_the_graph_before_a_break_is_told_beside_the_break(maker, fa
     (finding,) = result.findings
     assert (finding.code, finding.where.line) == (code, 1)
     assert "backend='picky' raised: NotImplementedError: no kernel for aten.cos" in finding.why
+    function = SourceFunction(finding.where.file, 1, "step", "def step(x):\n    return x.cos()")
+    (again,) = find_fallbacks(replace(run, functions=(function,))).findings
+    assert again.where.code == ("def step(x):" if code == "DF10" else finding.where.code)
     assert [(entry.kind, entry.breaks) for entry in result.fallbacks] == entries
     (site,) = break_sites(run)
     assert site.skipped_frames == ()
