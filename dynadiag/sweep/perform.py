@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _TAIL_BYTES = 1 << 16
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 _RESULTS = {"parity": "parity.json", "bench": "bench.json", "fix": "fix.json", "minify": "minify.json"}
 """The file with the result of a verb whose exit status 1 is its verdict and no failure."""
+_INNER = re.compile(r": got (\w+\(.{,400}?\)) (?:Hint|Developer debug context): ")
 OUTPUT = "output.txt"
 """What the task printed, in its folder."""
 
@@ -227,7 +229,12 @@ def _last_line(tail: bytes) -> str | None:
     skipped = [line for line in lines if line.startswith("skipped: ")]
     raised = [line for line in lines if ":" in line and line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception", "Interrupt"))]
     chosen = skipped or raised or lines
-    return chosen[-1].removeprefix("skipped: ")[:500] if chosen else None
+    if not chosen:
+        return None
+    said = chosen[-1].removeprefix("skipped: ")
+    # Dynamo names every failure of a fake implementation alike, and says what it was further on (torch 2.9 to 2.15).
+    inner = _INNER.findall(" ".join(lines)) if said.endswith("when making fake tensor call") else ()
+    return f"{said}: {inner[-1]}"[:500] if inner else said[:500]
 
 
 def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: Status, reason: str | None, started: datetime) -> Row:

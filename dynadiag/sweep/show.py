@@ -29,8 +29,8 @@ _WORDS = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 def document_of(state: SweepState) -> Document:
     """What came of a sweep: how many tasks ended how, the commonest findings, and what failed."""
-    rows = state.rows
-    failed = state.failed
+    rows = tuple(row for row in state.rows if row.verb != "minify")
+    failed = [row for row in state.failed if row.verb != "minify"]
     counts = ", ".join(f"{count} {_word(status)}" for status, count in statuses(rows))
     heads = [
         Headline(word="FAILED" if failed else "DONE", what=f"{plural(len(rows), 'task')}", said=counts, tone="bad" if failed else "good")
@@ -45,7 +45,7 @@ def document_of(state: SweepState) -> Document:
         title="dynadiag sweep",
         facts=tuple(facts),
         headlines=tuple(heads),
-        sections=tuple(_sections(rows, failed, str(state.folder))),
+        sections=tuple(_sections(state.rows, failed, str(state.folder))),
         name="rows.jsonl",
     )
 

@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class _Subject:
-    """A script with its arguments (`line`, with a digest of the file), or a model or function that `inside/subject.py` builds.
+    """A script with its arguments (`line`), or a model or function that `inside/subject.py` builds. `content` is a digest of the file.
 
     `arms` are the names of those in whose interpreter there is such a model; None for all.
     """
@@ -57,11 +57,14 @@ class _Subject:
     content: str = ""
     arms: frozenset[str] | None = None
 
-    def words(self, arm: Arm) -> tuple[str, ...]:
-        """The script and its arguments for one arm."""
+    def words(self, arm: Arm, folder: Path | None = None) -> tuple[str, ...]:
+        """The script and its arguments for one arm. A function is found from `folder`, wherever it runs: `minify` runs it elsewhere."""
         if self.line:
             return (self.line[0], *(_filled(word, arm) for word in self.line[1:]))
-        return (str(SUBJECT), "run", json.dumps({"suite": self.suite, "name": self.model, "arm": arm.settings}, sort_keys=True))
+        settings = {"suite": self.suite, "name": self.model, "arm": arm.settings}
+        if self.suite == "function" and folder is not None:
+            settings["folder"] = str(folder)
+        return (str(SUBJECT), "run", json.dumps(settings, sort_keys=True))
 
 
 def tasks_of(matrix: Matrix) -> list[Task]:
@@ -98,7 +101,7 @@ def _task(matrix: Matrix, subject: _Subject, arm: Arm, verb: str, words: tuple[s
         suite=suite,
         arm=arm,
         verb=verb,
-        words=words,
+        words=subject.words(arm, matrix.folder),
         cwd=str(matrix.folder),
         versions=versions,
         options=options,
@@ -117,7 +120,9 @@ def _subjects(matrix: Matrix) -> Iterator[_Subject]:
         content = hashlib.sha256((matrix.folder / line[0]).read_bytes()).hexdigest()
         yield _Subject(name=" ".join(line), line=line, content=content)
     for name in matrix.functions:
-        yield _Subject(name=name, suite="function", model=name)
+        where = matrix.folder / name.rpartition(":")[0]
+        content = hashlib.sha256(where.read_bytes()).hexdigest() if where.suffix == ".py" and where.is_file() else ""
+        yield _Subject(name=name, suite="function", model=name, content=content)
     for choice in matrix.suites:
         names = {arm.name: _chosen(choice, _listed(arm.python, choice.name)[0]) for arm in matrix.arms}
         for name in dict.fromkeys(one for listed in names.values() for one in listed):

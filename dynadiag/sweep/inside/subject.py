@@ -91,7 +91,7 @@ def run(settings: dict[str, Any]) -> None:
     if arm.get("device") == "cuda" and not torch.cuda.is_available():
         raise CannotBuildError("the arm asks for device cuda, and torch sees no CUDA device")
     if suite == "function":
-        _run_function(name, arm, torch)
+        _run_function(name, arm, pathlib.Path(settings.get("folder") or "."), torch)
         return
     try:
         model, data = BUILDERS[suite](name, torch)
@@ -130,12 +130,12 @@ def _eager_first(name: str, model: Any, batch: dict[str, Any], torch: Any) -> No
     torch.set_rng_state(state)
 
 
-def _run_function(name: str, arm: dict[str, Any], torch: Any) -> None:
-    """`module:function` or `file.py:function`, as `dynadiag bench --fn` takes it: a step, or what makes one."""
+def _run_function(name: str, arm: dict[str, Any], folder: pathlib.Path, torch: Any) -> None:
+    """`module:function` or `file.py:function` in the folder, as `dynadiag bench --fn` takes it: a step, or what makes one."""
     where, _, called = name.rpartition(":")
-    sys.path.insert(0, str(pathlib.Path.cwd()))
+    sys.path.insert(0, str(folder.resolve()))
     if where.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(pathlib.Path(where).stem, where)
+        spec = importlib.util.spec_from_file_location(pathlib.Path(where).stem, folder / where)
         if spec is None or spec.loader is None:
             raise CannotBuildError(f"{where} is not a Python file")
         module = importlib.util.module_from_spec(spec)

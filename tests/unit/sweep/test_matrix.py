@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -61,6 +62,18 @@ def test_a_key_names_subject_arm_verb_and_versions(folder):
     (folder / "a.py").write_text("print('changed')\n")
     (other_file,) = tasks_of(matrix_of(folder, text))
     assert len({before.key, other_arm.key, other_verb.key, other_options.key, other_file.key}) == 5
+
+
+def test_a_function_is_found_wherever_it_runs_and_its_file_makes_the_key(folder):
+    text = '[subjects]\nfunctions = ["a.py:step", "package.module:step"]\n'
+    tasks = tasks_of(matrix_of(folder, text))
+    assert [json.loads(task.words[2])["folder"] for task in tasks] == [str(folder)] * 2  # `minify` runs it in another folder
+    moved = folder / "moved"
+    moved.mkdir()
+    (moved / "a.py").write_text((folder / "a.py").read_text())
+    assert [task.key for task in tasks_of(matrix_of(moved, text))] == [task.key for task in tasks]
+    (moved / "a.py").write_text("print('changed')\n")
+    assert [task.key == old.key for task, old in zip(tasks_of(matrix_of(moved, text)), tasks, strict=True)] == [False, True]
 
 
 def test_arms_that_a_script_cannot_tell_apart_are_refused(folder):

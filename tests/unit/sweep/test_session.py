@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.errors import OutputError
-from dynadiag.sweep import perform, rows
+from dynadiag.sweep import perform, rows, show
 from dynadiag.sweep.matrix import read_matrix
 from dynadiag.sweep.session import TASKS, SweepOptions, sweep
 from tests.unit.sweep.sweep_builders import write_matrix
@@ -43,6 +43,21 @@ def test_a_crash_a_hang_and_too_little_memory_are_rows(tmp_path):
     assert {row.subject.split()[1] for row in state.failed} == {"crash", "hang", "raise", "memory"}
     fine = next(row for row in state.rows if row.status == "done")
     assert (tmp_path / "out" / TASKS / fine.key / "output.txt").read_text() == "begun fine\n"
+
+
+def test_a_failure_of_a_fake_implementation_is_named_by_what_it_was(tmp_path):
+    # As torch 2.11 says it; the first line alone is the same for every such failure.
+    said = (
+        "torch._dynamo.exc.TorchRuntimeError: RuntimeError when making fake tensor call\\n"
+        "  Explanation: Dynamo failed to run FX node with fake tensors: call_function linear(*(FakeTensor(..., size=(4, 16)),), **{}): "
+        "got RuntimeError('a and b must have same reduction dim, but got [4, 16] X [24, 8].')\\n"
+        "  Hint: Your code may result in an error when running in eager.\\n"
+    )
+    (tmp_path / "p.py").write_text(f'import sys\nsys.exit("""{said}""")\n')
+    (tmp_path / "m.toml").write_text('verbs = ["run"]\n[subjects]\nscripts = ["p.py"]\n')
+    (row,) = run(tmp_path / "m.toml", tmp_path / "out").rows
+    expected = "RuntimeError('a and b must have same reduction dim, but got [4, 16] X [24, 8].')"
+    assert row.reason == f"torch._dynamo.exc.TorchRuntimeError: RuntimeError when making fake tensor call: {expected}"
 
 
 def test_what_a_task_leaves_behind_is_ended(tmp_path):
@@ -169,6 +184,8 @@ def test_failures_of_one_kind_are_reduced_once(tmp_path, monkeypatch):
     state = run(matrix, tmp_path / "out", minify=True)
     assert [(row.verb, row.status, row.verdict) for row in state.rows[4:]] == [("minify", "done", "crash: 9 nodes to 2 nodes, proven")] * 2
     assert {row.subject.split()[1] for row in state.rows[4:]} == {"crash", "raise"}
+    told = show.document_of(state)
+    assert told.headlines[0].what == "4 tasks"  # a reduction is no task of the matrix
     again = run(matrix, tmp_path / "out", minify=True)
     assert {row.key for row in again.rows} == {row.key for row in state.rows}
     assert len(rows.read(tmp_path / "out")) == 6
