@@ -39,6 +39,8 @@ _MAY_RAISE = frozenset(
         "cat", "stack", "linear", "layer_norm", "to", "inverse", "det", "expand", "repeat", "unbind", "cholesky", "solve",
     )
 )  # fmt: skip
+PURE = _TOTAL | _PARTIAL | _MAY_RAISE
+"""Functions and methods of torch that are known to have no effect; some may raise an error."""
 _MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
 _ATTRIBUTES = frozenset(("T", "mT", "shape", "dtype", "device", "data", "real", "imag"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor)
@@ -96,11 +98,7 @@ def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False)
     if isinstance(node.func, ast.Attribute):
         last = node.func.attr
     known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
-    if (
-        not known
-        or last not in _TOTAL | _PARTIAL | (_MAY_RAISE if may_raise else frozenset())
-        or any(one.arg in (None, "out") for one in node.keywords)
-    ):
+    if not known or last not in (PURE if may_raise else _TOTAL | _PARTIAL) or any(one.arg in (None, "out") for one in node.keywords):
         return "may do more than compute"
     if owner.startswith("self") and "." not in owner and owner == "self":
         return "may do more than compute"

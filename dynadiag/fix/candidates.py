@@ -45,7 +45,7 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
             continue
         whys: list[str] = []
         made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
-        for find in (libraries.own_branches, libraries.tried):
+        for find in (libraries.own_lines, libraries.tried):
             made += find(finding, report, sources, whys, unsafe=unsafe)
         for one in made:
             known = found.get(one.edits)

@@ -158,7 +158,10 @@ def _said(node: ast.AST, span: Span, depth: int) -> Iterator[str]:
             first = getattr(one, "lineno", None)
             if first is not None and span.begin <= first < span.end and (one.end_lineno or first) < span.end:
                 continue
-            yield f"{depth} {_header(one)}"
+            body = getattr(one, "body", None)
+            # Of a loop whose first line alone is replaced, the kind and what is in it stay.
+            alone = first is not None and span.begin <= first < span.end and body and body[0].lineno >= span.end
+            yield f"{depth} {type(one).__name__ if alone else _header(one)}"
             yield from _said(one, span, depth + 1)
 
 

@@ -1,13 +1,15 @@
 """Causes in installed libraries: candidates for lines that nobody edits, tried as new texts of their files and delivered as a patch module.
 
 A message that is given once (`messages`) is given while Dynamo traces; a branch on a tensor is written without one; what is read of tensors
-is captured, and a size is read where it is made (`sizes`).
+is captured, and a size is read where it is made (`sizes`). What is tried for the user's own lines that no advice is for is here too.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from dynadiag.errors import DynadiagError
@@ -16,6 +18,8 @@ from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
 from dynadiag.fix.rules import messages
 from dynadiag.fix.rules.branches import rewritten
+from dynadiag.fix.rules.numbers import with_numbers
+from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.rules.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
@@ -61,17 +65,45 @@ def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool) -> Candi
     )
 
 
-def own_branches(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
-    """The branches of a finding on the user's own lines, for which advice has nothing or what may be wrong where gradients flow."""
+def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
+    """What rules make of the user's own lines of a finding, for which advice has nothing or what may be wrong where gradients flow."""
     sites = [one for one in report.graph_breaks if one.id in finding.evidence and one.torch_frame is not None]
     for site in sites:
         place = site.torch_frame
-        if place is None or place.line is None or not is_own_branch(place, report.run):
+        if place is None or place.line is None or not is_own_file(place.file, report.run):
             continue
+        if is_own_branch(place, report.run):
+            try:
+                yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)
+            except DynadiagError as error:
+                whys.append(f"the branch cannot be written without one: {error.message}")
+        with suppress(DynadiagError):
+            # Most lines are none of these: the report's own reason says more.
+            yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])
+
+
+_TAGGED = (2, 9)
+"""The first torch whose operators can be kept out of CUDA graphs."""
+
+
+def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report: Report, whys: list[str]) -> Iterator[Candidate]:
+    """What is tried for lines whose sizes, turns or branches are in the data."""
+    if site.category not in ("scalar read", "dynamic shape operator", "data-dependent control flow"):
+        return
+    rules = [(with_numbers, "numbers-of-tensor", "Loop over the numbers that a tensor was made of")]
+    versions = [tuple(map(int, re.findall(r"\d+", one.torch or "0")[:2])) for one in report.run.processes]
+    if versions and min(versions) >= _TAGGED:
+        rules.append((as_operator, "eager-operator", "Run lines that depend on data as one operator"))
+    for rule, slug, words in rules:
         try:
-            yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)
+            edits = rule(file, text, row)
+            spans = []
+            for edit in edits:
+                _, now = applied(text, edit)
+                spans.append(Span(now.begin, now.begin + len(edit.old)))
+            yield Candidate(id="", slug=slug, text=words, edits=tuple(edits), spans=tuple(spans), cures=(cure,))
         except DynadiagError as error:
-            whys.append(f"the branch cannot be written without one: {error.message}")
+            whys.append(error.message)
 
 
 def cures_of(finding: Finding, report: Report) -> list[str]:
@@ -91,6 +123,9 @@ def tried(finding: Finding, report: Report, sources: Sources, whys: list[str], *
                 yield from make(site, report, sources, unsafe=unsafe)
             except DynadiagError as error:
                 whys.append(f"{where}{error.message}")
+        with suppress(DynadiagError):
+            if place is not None and place.line is not None:
+                yield from _on_data(site, site.fingerprint, *sources.library_text(place.file), place.line, report, whys)
 
 
 def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:

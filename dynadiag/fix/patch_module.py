@@ -15,6 +15,7 @@ from typing import Any
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.messages import WARN
+from dynadiag.fix.rules.operators import PREFIX as OPERATOR
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"
@@ -32,6 +33,7 @@ import importlib.util
 import inspect
 import linecache
 import sys
+import types
 import warnings
 
 
@@ -73,6 +75,15 @@ def _warn_while_tracing(module, name):
         warnings.warn_explicit(message, category, module.__file__, line, module.__name__, registry)
 
     setattr(module, name, torch._dynamo.assume_constant_result(warn))
+
+
+def _define_operator(module, name, written, schema, make):
+    """An operator of torch for the module, which runs lines of one of its functions as they are written."""
+    import torch
+
+    run = types.FunctionType(make().__code__, vars(module), name)
+    tags = (torch.Tag.cudagraph_unsafe,)
+    setattr(module, name, torch.library.custom_op(f"dynadiag::{name}", run, mutates_args=written, schema=schema, tags=tags))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -119,7 +130,7 @@ class _Copy:
 def patch_module(originals: Mapping[str, str], new: Mapping[str, str], modules: Mapping[str, str], changes: Sequence[Candidate]) -> str:
     """The text of the module, for the new texts of files whose dotted names are in `modules`. Raises EditError where it cannot be made."""
     copies: dict[tuple[str, tuple[str, ...]], _Copy] = {}
-    helpers: dict[tuple[str, str], str] = {}
+    helpers: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
     for change in changes:
         for edit, span in zip(change.edits, change.spans, strict=True):
             if edit.file not in modules:
@@ -129,15 +140,17 @@ def patch_module(originals: Mapping[str, str], new: Mapping[str, str], modules: 
                 path = _path(ast.parse(originals[edit.file]), span.begin)
                 copies.setdefault((module, path), _copy(module, path, originals[edit.file], new[edit.file]))
             else:
-                name, words = _helper(edit.new)
-                helpers[module, name] = words
+                name, words, rows = _helper(edit.new)
+                helpers[module, name] = words, rows
     return "".join(f"{row}\n" for row in _rows(list(copies.values()), helpers))
 
 
-def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]) -> Iterator[str]:
     yield from _HEAD.splitlines()
     waiting: dict[str, list[str]] = {}
-    for (module, _), words in helpers.items():
+    for (module, name), (words, rows) in helpers.items():
+        if rows:
+            yield from ("", f"def _make_{name}():", *(f"    {row}" if row else "" for row in rows), "", f"    return {name}", "")
         waiting.setdefault(module, []).append(words)
     for number, one in enumerate(copies, start=1):
         yield from ("", f"def _copy_{number}():", *_nested(one, 1), "")
@@ -231,15 +244,22 @@ def _dumped(node: ast.stmt) -> str:
     return ast.dump(node)
 
 
-def _helper(rows: Sequence[str]) -> tuple[str, str]:
-    """The name of a helper that gives messages while Dynamo traces, and what the module does to put it there."""
-    function = next(one for one in ast.parse("\n".join(rows)).body if isinstance(one, ast.FunctionDef))
+def _helper(rows: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+    """The name of a helper that a rule puts into a module, what the module of patches does to put it there, and rows that make it."""
+    text = "\n".join(rows)
+    function = next(one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
     if function.name == WARN:
-        return function.name, f"(_warn_while_tracing, {function.name!r})"
+        return function.name, f"(_warn_while_tracing, {function.name!r})", ()
+    if function.name.startswith(OPERATOR):
+        made = function.decorator_list[0]
+        assert isinstance(made, ast.Call)
+        told = {one.arg: ast.literal_eval(one.value) for one in made.keywords if one.arg in ("mutates_args", "schema")}
+        words = f"(_define_operator, {function.name!r}, {told['mutates_args']!r}, {told['schema']!r}, _make_{function.name})"
+        return function.name, words, tuple(text.splitlines()[function.lineno - 1 : function.end_lineno])
     call = function.body[0].value if isinstance(function.body[0], ast.Expr) else None
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     owner = tuple(ast.unparse(call.func.value).split("."))
-    return function.name, f"(_say_while_tracing, {function.name!r}, {owner!r}, {call.func.attr!r})"
+    return function.name, f"(_say_while_tracing, {function.name!r}, {owner!r}, {call.func.attr!r})", ()
 
 
 def with_import(text: str) -> str:

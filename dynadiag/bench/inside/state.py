@@ -35,7 +35,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in which a step may put something else: a closure cell, or an entry of a dict, a list or an object's attributes."""
+    """A place in which a step may put something else: a closure cell, or an entry of a dict, a list or an object's attributes.
+
+    An entry may have the key None.
+    """
 
     owner: Any
     key: Any
@@ -43,13 +46,13 @@ class Slot:
     def get(self) -> Any:
         """What is there now; None where the place is gone."""
         try:
-            return self.owner.cell_contents if self.key is None else self.owner[self.key]
+            return self.owner.cell_contents if isinstance(self.owner, types.CellType) else self.owner[self.key]
         except (ValueError, KeyError, IndexError):
             return None
 
     def put(self, value: Any) -> None:
         """Put `value` there; a place that is gone stays so."""
-        if self.key is None:
+        if isinstance(self.owner, types.CellType):
             self.owner.cell_contents = value
         elif isinstance(self.owner, dict) or self.key < len(self.owner):
             self.owner[self.key] = value
@@ -141,7 +144,7 @@ class _Finder:
         inner = uncompiled(value)
         self.state.compiled |= inner is not value
         value = inner
-        if depth > _DEEPEST or isinstance(value, (*_PLAIN, *_ATOMS)) or id(value) in self._seen:
+        if depth > _DEEPEST or isinstance(value, (*_PLAIN, *_ATOMS, getattr(torch.library, "CustomOpDef", ()))) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if isinstance(value, torch.Tensor):

@@ -266,3 +266,16 @@ def test_noisy_sums_move_what_is_added_up_by_rounding_and_draw_nothing(layer):
     assert {name for name in plain if name in ("bias", "running_mean")} <= moved
     for name in moved & {"bias"}:
         assert (plain[name] - noisy[name]).abs().max() < 256 * 16 * 2.0**-22, "256 magnitudes of about 1, 16 x 2^-24 of them"
+
+
+def test_what_can_be_reached_may_have_none_as_a_key_and_operators_are_not_looked_into():
+    kept = {None: 3.0, "more": torch.ones(2)}
+    operator = torch.library.custom_op("dynadiag_tests::nothing", lambda x: None, mutates_args=(), schema="(Tensor x) -> ()")
+
+    def step():
+        return kept, operator
+
+    state = find_state(step)
+    assert state.numbers() == {"kept[None]": 3.0} and list(state.held) == ["kept['more']"]
+    state.slots["kept[None]"].put(4.0)
+    assert kept[None] == 4.0

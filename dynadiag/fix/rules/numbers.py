@@ -1,0 +1,213 @@
+"""A loop over the rows of a tensor that was made of a list of numbers: the numbers stay beside the tensor, and the loop runs over them.
+
+`sizes = torch.as_tensor(pairs, dtype=torch.long)` and, there or in another function of the module, `for height, width in sizes:`. Sizes
+that are read of a tensor are not known while Dynamo traces; the numbers that it was made of are. A tensor from elsewhere has no numbers
+beside it, and the loop is as before. Seen on 2.15: Dynamo follows an attribute of a tensor that the graph makes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dynadiag.advice.source import dotted
+from dynadiag.fix.edits import Edit, EditError, dedented
+
+BESIDE = "dynadiag_numbers"
+_INTEGERS = ("torch.long", "torch.int64", "torch.int", "torch.int32")
+_TAKES_NUMBERS = frozenset(
+    (
+        "arange", "linspace", "zeros", "ones", "full", "empty", "eye", "new_zeros", "new_ones", "new_full", "new_empty", "view", "reshape",
+        "expand", "repeat", "narrow", "split", "chunk", "pad", "interpolate", "unflatten", "range", "int", "float",
+    )
+)  # fmt: skip
+"""Calls that do the same with a number as with a tensor of one."""
+
+
+_COPIES = frozenset(
+    (
+        "sum",
+        "prod",
+        "cumsum",
+        "max",
+        "min",
+        "clone",
+        "tolist",
+        "item",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "size",
+        "stack",
+        "cat",
+        "mul",
+        "add",
+    )
+)
+
+
+def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
+    """The loop around a row over the numbers of its tensor, and the lines that put them there.
+
+    Raises EditError where it is no such loop, where the tensor may be written, or where something is done with a row of it that is
+    another thing with numbers: a division (Python raises an error for zero), a method, a call of a function that is not known.
+    """
+    tree = ast.parse(text)
+    function, loop, name, names = _loop(tree, row)
+    made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign) and _made_of(one, name) is not None]
+    if not made:
+        raise EditError(f"no line is known that makes `{name}` of a list of integers")
+    written = next(_written(tree, name), None)
+    if written is not None:
+        raise EditError(f"`{ast.unparse(written)}` may write `{name}`")
+    _check_uses(function, names)
+    nested = isinstance(_element(loop), ast.Tuple)
+    line = text.splitlines()[loop.lineno - 1].strip()
+    over = ast.unparse(loop.iter)
+    if line.count(over) != 1 or loop.body[0].lineno == loop.lineno:
+        raise EditError("the loop is not written on a line of its own")
+    new = line.replace(over, over.replace(name, f'getattr({name}, "{BESIDE}", {name})'))
+    edits = [_kept(file, text, one, name, nested=nested) for one in made]
+    return (*edits, Edit(file=file, old=(line,), new=(new,), near=loop.lineno))
+
+
+def _loop(tree: ast.Module, row: int) -> tuple[ast.FunctionDef, ast.For, str, set[str]]:
+    """The innermost loop around a row over the rows of a name: its function, itself, that name, and the names of one row."""
+    around = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.For) and one.lineno <= row <= (one.end_lineno or 0)]
+    functions = [one for one in around if isinstance(one, ast.FunctionDef)]
+    for loop in sorted((one for one in around if isinstance(one, ast.For)), key=lambda one: -one.lineno):
+        over, element = loop.iter, _element(loop)
+        if isinstance(over, ast.Call) and ast.unparse(over.func) == "enumerate" and len(over.args) == 1:
+            over = over.args[0]
+        parts = element.elts if isinstance(element, ast.Tuple) else [element]
+        if functions and isinstance(over, ast.Name) and all(isinstance(one, ast.Name) for one in parts):
+            return max(functions, key=lambda one: one.lineno), loop, over.id, {one.id for one in parts if isinstance(one, ast.Name)}
+    raise EditError("the line is in no loop over the rows of a tensor")
+
+
+def _element(loop: ast.For) -> ast.expr | None:
+    """What one row is assigned to."""
+    if not isinstance(loop.iter, ast.Call):
+        return loop.target
+    pair = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+    return pair[1] if len(pair) == 2 else None
+
+
+def _made_of(statement: ast.Assign, name: str) -> str | None:
+    """The name of the list that the statement makes the tensor of, with an integer type."""
+    call, target = statement.value, statement.targets[0]
+    if not isinstance(call, ast.Call) or len(statement.targets) != 1 or not isinstance(target, ast.Name) or target.id != name:
+        return None
+    types = [ast.unparse(one.value) for one in call.keywords if one.arg == "dtype"]
+    known = dotted(call.func) in ("torch.as_tensor", "torch.tensor") and len(call.args) == 1 and types and types[0] in _INTEGERS
+    return call.args[0].id if known and isinstance(call.args[0], ast.Name) else None
+
+
+def _kept(file: str, text: str, made: ast.Assign, name: str, *, nested: bool) -> Edit:
+    source = _made_of(made, name)
+    old = dedented(text, range(made.lineno, (made.end_lineno or made.lineno) + 1))
+    if old[0].strip() != old[0] or ast.unparse(ast.parse("\n".join(old))) != ast.unparse(made):
+        raise EditError(f"`{name}` is made on a line with other statements")
+    numbers = f"[[int(n) for n in one] for one in {source}]" if nested else f"[int(n) for n in {source}]"
+    new = (*old, f"if isinstance({source}, (list, tuple)):", f"    {name}.{BESIDE} = {numbers}")
+    return Edit(file=file, old=old, new=new, near=made.lineno)
+
+
+def _written(tree: ast.Module, name: str) -> Iterator[ast.AST]:
+    """What may write a tensor of this name, or one that shares its memory: by an index, an operator, a method or `out=`."""
+    for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
+        shared, count = {name}, 0
+        while len(shared) > count:
+            count = len(shared)
+            for one in ast.walk(function):
+                if isinstance(one, ast.Assign) and _shares(one.value, shared):
+                    shared |= {each for target in one.targets for each in _names(target)}
+                elif isinstance(one, ast.For) and any(_shares(each, shared) for each in (one.iter, *getattr(one.iter, "args", ()))):
+                    shared |= _names(one.target)
+        for one in ast.walk(function):
+            owners: list[ast.expr] = []
+            if isinstance(one, ast.AugAssign):
+                owners = [one.target]
+            elif isinstance(one, ast.Assign):
+                owners = [each for each in one.targets if isinstance(each, ast.Subscript)]
+            elif isinstance(one, ast.Call):
+                method = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+                owners = [one.func] if method.endswith("_") and not method.endswith("__") else []
+                owners += [each.value for each in one.keywords if each.arg == "out"]
+            if any(_shares(each, shared) for each in owners):
+                yield one
+
+
+def _shares(node: ast.AST, names: set[str]) -> bool:
+    """Whether the value may share memory with a tensor of one of the names: it is one, a part of it or a view."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if isinstance(node, ast.Call):
+        called = node.func
+        if not isinstance(called, ast.Attribute) or called.attr in _COPIES:
+            return False
+        owner = node.args[:1] if ast.unparse(called.value) == "torch" else [called.value]
+        return any(_shares(one, names) for one in owner)
+    if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
+        return _shares(node.value, names)
+    return isinstance(node, ast.IfExp | ast.Tuple | ast.List) and any(_shares(one, names) for one in ast.iter_child_nodes(node))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _check_uses(function: ast.FunctionDef, names: set[str]) -> None:
+    """Raise EditError where a number would do something else than a tensor of one."""
+    parents = {child: one for one in ast.walk(function) for child in ast.iter_child_nodes(one)}
+    count = 0
+    while len(names) > count:
+        count = len(names)
+        for one in ast.walk(function):
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names:
+                target = _ends_in(one, parents)
+                names = names | {target.id} if isinstance(target, ast.Name) else names
+
+
+def _ends_in(name: ast.Name, parents: dict[ast.AST, ast.AST]) -> ast.expr | None:
+    """The name that is given what a number comes to, if it is one; None where it ends in a size, a bound or a computation with tensors."""
+    node: ast.AST = name
+    while True:
+        above = parents[node]
+        what = f"`{ast.unparse(above)[:80]}`"
+        if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add | ast.Sub | ast.Mult):
+            if _is_tensor(above.left) or _is_tensor(above.right):
+                return None
+        elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div | ast.FloorDiv | ast.Mod) and node is above.left:
+            if not isinstance(above.right, ast.Constant) or not above.right.value:
+                raise EditError(f"{what} raises an error for a number, and not for a tensor")
+        elif isinstance(above, ast.Call) and node is not above.func:
+            last = above.func.attr if isinstance(above.func, ast.Attribute) else getattr(above.func, "id", "")
+            if last not in _TAKES_NUMBERS:
+                raise EditError(f"{what} may do something else with numbers")
+            return None
+        elif isinstance(above, ast.Slice | ast.If | ast.While) or (isinstance(above, ast.Compare) and _is_asked(above, parents)):
+            return None
+        elif isinstance(above, ast.Assign | ast.AugAssign):
+            target = above.targets[0] if isinstance(above, ast.Assign) else above.target
+            simple = isinstance(target, ast.Name) and (isinstance(above, ast.AugAssign) or len(above.targets) == 1)
+            if not simple or (isinstance(above, ast.AugAssign) and not isinstance(above.op, ast.Add | ast.Sub | ast.Mult)):
+                raise EditError(f"{what} keeps a number where a tensor was")
+            return target
+        elif not isinstance(above, ast.UnaryOp | ast.Tuple | ast.List | ast.Starred | ast.keyword) or isinstance(
+            getattr(above, "op", None), ast.Not | ast.Invert
+        ):
+            raise EditError(f"{what} may do something else with numbers")
+        node = above
+
+
+def _is_asked(test: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether Python asks whether this holds, and nobody keeps it."""
+    above = parents[test]
+    return isinstance(above, ast.If | ast.While) or (isinstance(above, ast.BoolOp | ast.UnaryOp) and _is_asked(above, parents))
+
+
+def _is_tensor(node: ast.expr) -> bool:
+    """Whether it can only be a tensor: an index with slices or None in it."""
+    index = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(index, ast.Tuple) and any(isinstance(one, ast.Slice) or ast.unparse(one) == "None" for one in index.elts)

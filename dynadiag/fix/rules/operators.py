@@ -1,0 +1,350 @@
+"""Statements that only write into tensors which the function has just made: one operator, which Dynamo does not look into.
+
+`for i in range(places.shape[0]): mask[places[i]] = True`, with `places = torch.nonzero(x)` before it, cannot be traced: how often it runs
+is in the data. As an operator of `torch.library` it runs as it is written, uncompiled, and the graph goes on around it. The operator has no
+results but what it writes, so nothing has to be known of its shapes. It is called only while Dynamo traces, and only where no gradient is
+asked for; in all other cases the statements run as before.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynadiag.advice import legality
+from dynadiag.advice.source import dotted
+from dynadiag.fix.edits import Edit, EditError
+
+PREFIX = "dynadiag_operator_"
+_FRESH = frozenset(
+    (
+        "zeros", "ones", "full", "empty", "eye", "arange", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
+        "new_full", "new_empty", "clone", "repeat",
+    )
+)  # fmt: skip
+"""What gives a tensor that shares memory with no other one."""
+_COMPUTES = _FRESH | {"nonzero", "where", "masked_select", "unique", "long", "int", "bool", "item", "tolist", "numel", "dim"}
+_MAKES = frozenset(("zeros", "ones", "full", "empty", "eye", "arange", "tensor"))
+_CAST = frozenset(
+    (
+        "matmul", "mm", "bmm", "linear", "softmax", "log_softmax", "layer_norm", "norm", "normalize", "exp", "expm1", "log", "log1p",
+        "log2", "log10", "pow", "prod", "sum", "cumsum", "rsqrt", "acos", "asin", "tan", "softplus", "cat", "stack", "mean", "std", "var",
+    )
+)  # fmt: skip
+"""What `torch.autocast` computes in another type: an operator would not be told."""
+_OF_PYTHON = frozenset(("range", "len", "enumerate", "zip", "int", "float", "bool", "min", "max", "abs", "reversed"))
+_DATA = frozenset(("nonzero", "where", "masked_select", "unique", "item", "tolist"))
+_WRITES = frozenset(("copy_", "fill_", "zero_", "add_", "sub_", "mul_", "masked_fill_", "index_fill_", "index_add_", "scatter_"))
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """The operator: its function's name, what it is given (those in `written` are written, those in `numbers` are integers), its rows."""
+
+    name: str
+    given: tuple[str, ...]
+    written: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    @property
+    def schema(self) -> str:
+        """Its signature as `torch.library` writes it."""
+        letters = {name: chr(ord("a") + number) for number, name in enumerate(self.written)}
+        kinds = ("SymInt" if one in self.numbers else f"Tensor({letters[one]}!)" if one in letters else "Tensor" for one in self.given)
+        return f"({', '.join(f'{kind} {name}' for kind, name in zip(kinds, self.given, strict=True))}) -> ()"
+
+    @property
+    def call(self) -> tuple[str, ...]:
+        """The rows that call it, up to the `else:` in which the statements stand."""
+        tensors = "".join(f"{one}, " for one in self.given if one not in self.numbers).rstrip()
+        numbers = (f"    and isinstance({one}, int)" for one in self.numbers)
+        return (
+            "if (",
+            "    torch.compiler.is_dynamo_compiling()",
+            "    and not torch.compiler.is_exporting()",
+            f"    and all(isinstance(one, torch.Tensor) for one in ({tensors}))",
+            *numbers,
+            f"    and not (torch.is_grad_enabled() and any(one.requires_grad for one in ({tensors})))",
+            "):",
+            f"    {self.name}({', '.join(self.given)})",
+            "else:",
+        )
+
+    @property
+    def definition(self) -> tuple[str, ...]:
+        """The rows that define it in a module, which imports torch."""
+        return (
+            "",
+            "",
+            "@torch.library.custom_op(",
+            f'    "dynadiag::{self.name}",',
+            f"    mutates_args=({', '.join(map(repr, self.written))},),",
+            f'    schema="{self.schema}",',
+            "    tags=(torch.Tag.cudagraph_unsafe,),",
+            ")",
+            f"def {self.name}({', '.join(self.given)}):",
+            *(f"    {row}" if row else "" for row in self.rows),
+            "",
+            "",
+        )
+
+
+def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
+    """The statements around a row as an operator: the edit where they stand, and the one that defines it behind the imports.
+
+    Raises EditError where they give something else than what they write, write a tensor that the function has not just made, may have
+    another effect, or use what an operator cannot be given.
+    """
+    tree = ast.parse(text)
+    function, block, at = _block(tree, row)
+    members = _closed(function, block, at)
+    first, last = members[0], members[-1]
+    inside = [block[one] for one in members]
+    between = [block[one] for one in range(first, last) if one not in members]
+    written = _written(function, inside)
+    _check_order(inside, between)
+    given = _given(tree, function, inside)
+    apart = [one for one in given if one not in written]
+    for one in _assigned(function, inside):
+        shared = {each.id for each in ast.walk(one.value) if isinstance(each, ast.Name)} & set(written)
+        if shared and _targets(one) & set(apart):
+            raise EditError(f"`{ast.unparse(one)}` may share memory with `{min(shared)}`, which is written")
+    numbers = tuple(one for one in given if one not in written and _is_number(function, one))
+    rows = _segments(text, block, range(first, last + 1))
+    body = [line for one in members for line in rows[one]]
+    name = f"{PREFIX}{function.name.strip('_')[:24]}_{hashlib.sha256(chr(10).join(body).encode()).hexdigest()[:8]}"
+    made = Operator(name=name, given=given, written=written, numbers=numbers, rows=tuple(body))
+    kept = [line for one in range(first, last) if one not in members for line in rows[one]]
+    new = (*kept, *made.call, *(f"    {line}" if line else "" for line in body))
+    old = tuple(line for one in range(first, last + 1) for line in rows[one])
+    return Edit(file=file, old=old, new=new, near=block[first].lineno), Edit(file=file, old=(), new=made.definition)
+
+
+def _block(tree: ast.Module, row: int) -> tuple[_Function, list[ast.stmt], int]:
+    """The function around a row, the block that holds the outermost loop around it or its statement, and where in the block."""
+    function: _Function | None = None
+    found: tuple[list[ast.stmt], int] | None = None
+    block: list[ast.stmt] = tree.body
+    while True:
+        at = next((at for at, one in enumerate(block) if one.lineno <= row <= (one.end_lineno or one.lineno)), None)
+        if at is None:
+            break
+        node = block[at]
+        if isinstance(node, _Function):
+            function, found = node, None
+        elif function is not None:
+            found = block, at
+            if isinstance(node, ast.For | ast.While):
+                break
+        inside = [getattr(node, name) for name in ("body", "orelse") if isinstance(getattr(node, name, None), list)]
+        block = next((one for one in inside if one and one[0].lineno <= row <= (one[-1].end_lineno or 0)), [])
+    if function is None or found is None:
+        raise EditError("the line is in no function")
+    if any(isinstance(one, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await) for one in ast.walk(function)):
+        raise EditError("the function writes names of another scope, or is suspended")
+    return function, *found
+
+
+def _closed(function: _Function, block: Sequence[ast.stmt], at: int) -> list[int]:
+    """The statements that belong together: what one assigns is read by these alone. Raises EditError where there are no such."""
+    members = {at}
+    while True:
+        outside = _loads(function) - _count(_loads(one) for one in (block[each] for each in members))
+        stored = {name for one in members for name in _stored(block[one])}
+        left = {name for name, count in outside.items() if count > 0} & stored
+        readers = [one for one in range(at + 1, len(block)) if one not in members and left & set(_loads(block[one]))]
+        before = [one for one in range(max(members)) if one not in members and _only_for(function, block, one, members)]
+        if readers and not isinstance(block[readers[0]], ast.Return):
+            members.add(readers[0])
+        elif left:
+            raise EditError(f"`{min(left)}` is used behind the lines that depend on data")
+        elif before:
+            members.add(before[-1])
+        else:
+            return sorted(members)
+
+
+def _only_for(function: _Function, block: Sequence[ast.stmt], at: int, members: set[int]) -> bool:
+    """Whether a statement gives these statements alone what depends on data, or a number to begin with."""
+    one = block[at]
+    if not isinstance(one, ast.Assign) or not _targets(one) or not all(isinstance(each, ast.Name) for each in one.targets):
+        return False
+    reads = any(isinstance(each, ast.Attribute) and each.attr in _DATA for each in ast.walk(one.value))
+    loads = _count(_loads(block[each]) for each in members)
+    alone = all(loads[name] == count for name, count in _loads(function).items() if name in _targets(one))
+    return (reads or isinstance(one.value, ast.Constant)) and alone and any(loads[name] for name in _targets(one))
+
+
+class _Count(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    def __sub__(self, other: Mapping[str, int]) -> dict[str, int]:
+        return {name: count - other[name] for name, count in self.items()}
+
+
+def _count(all_: Iterator[_Count]) -> _Count:
+    found = _Count()
+    for one in all_:
+        for name, count in one.items():
+            found[name] += count
+    return found
+
+
+def _loads(node: ast.AST) -> _Count:
+    """How often each name is read; what is added to in place is read as well."""
+    found = _Count()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
+            found[one.id] += 1
+    return found
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+
+
+def _targets(statement: ast.Assign) -> set[str]:
+    return {name for one in statement.targets for name in _stored(one)}
+
+
+def _assigned(function: _Function, inside: Sequence[ast.stmt]) -> list[ast.Assign]:
+    """The assignments of the function outside of these statements."""
+    within = {id(one) for each in inside for one in ast.walk(each)}
+    return [one for one in ast.walk(function) if isinstance(one, ast.Assign) and id(one) not in within]
+
+
+def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]:
+    """The names of the tensors that the statements write. Raises EditError for any other effect."""
+    local = {name for one in inside for name in _stored(one)}
+    found: dict[str, None] = {}
+    for node in (one for each in inside for one in ast.walk(each)):
+        if isinstance(node, ast.stmt):
+            found |= dict.fromkeys(_effects(node, inside))
+        elif isinstance(node, ast.expr):
+            _check_computes(node)
+    for name in found:
+        made = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load)]
+        values = [one.value for one in ast.walk(function) if isinstance(one, ast.Assign) and _stored(one.targets[0]) == {name}]
+        fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in _FRESH
+        if not fresh:
+            raise EditError(f"`{name}` is written, and is not known to be a new tensor of the function")
+    if not set(found) - local:
+        raise EditError("the lines that depend on data write into no tensor that is there before")
+    return tuple(name for name in found if name not in local)
+
+
+def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
+    """The names that a statement writes into. Raises EditError where it does anything but that and assign names."""
+    what = f"`{ast.unparse(node).splitlines()[0]}`"
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                yield target.value.id
+            elif isinstance(node, ast.AugAssign) and not (isinstance(target, ast.Name) and _counts(target.id, inside)):
+                raise EditError(f"{what} may write a tensor that is another one's part")
+            elif not all(isinstance(one, ast.Name | ast.Tuple | ast.List | ast.expr_context) for one in ast.walk(target)):
+                raise EditError(f"{what} does more than assign names and write into tensors")
+    elif isinstance(node, ast.Expr):
+        call = node.value
+        method = call.func if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        owner = method.value if method is not None and method.attr in _WRITES else None
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        if not isinstance(owner, ast.Name):
+            raise EditError(f"{what} does more than write into tensors")
+        yield owner.id
+    elif not isinstance(node, ast.For | ast.While | ast.If | ast.Break | ast.Continue | ast.Pass):
+        raise EditError(f"{what} does more than write into tensors")
+
+
+def _counts(name: str, inside: Sequence[ast.stmt]) -> bool:
+    """Whether a name is a plain number wherever these statements assign it."""
+    values = [one.value for each in inside for one in ast.walk(each) if isinstance(one, ast.Assign) and _targets(one) == {name}]
+    return bool(values) and all(isinstance(one, ast.Constant) and isinstance(one.value, int | float) for one in values)
+
+
+def _check_computes(node: ast.expr) -> None:
+    """Raise EditError where an expression may have an effect."""
+    if isinstance(node, ast.Call):
+        last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
+        known = last in _OF_PYTHON if owner is None else last in (legality.PURE | _COMPUTES | _WRITES) - _CAST
+        foreign = owner is not None and owner.startswith(("self", "math", "np", "numpy", "random"))
+        if not known or foreign or any(one.arg in (None, "out", "generator") for one in node.keywords):
+            raise EditError(f"`{ast.unparse(node)}` may do more than compute")
+        if owner == "torch" and last in _MAKES and not any(one.arg == "device" for one in node.keywords):
+            raise EditError(f"`{ast.unparse(node)}` may be made elsewhere in an operator: it names no device")
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        raise EditError(f"`{ast.unparse(node)}` may be computed in another type under `torch.autocast`")
+    elif isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.JoinedStr | ast.GeneratorExp):
+        raise EditError(f"`{ast.unparse(node)}` may do more than compute")
+
+
+def _last(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _check_order(inside: Sequence[ast.stmt], between: Sequence[ast.stmt]) -> None:
+    """Raise EditError unless the statements between may come before all of these: they assign other names, from what has no effect."""
+    if not between:
+        return
+    early = [one for one in inside if one.lineno < between[-1].lineno]
+    names = {name for one in early for name in (*_loads(one), *_stored(one))}
+    for one in early:
+        if not isinstance(one, ast.Assign) or not all(isinstance(each, ast.Name | ast.Tuple) for each in one.targets):
+            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` is not the last of the lines that depend on data")
+    for one in between:
+        fine = isinstance(one, ast.Assign) and all(isinstance(each, ast.Name | ast.Tuple) for each in one.targets)
+        if not fine or _stored(one) & names:
+            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` stands between the lines that depend on data")
+        for each in ast.walk(one):
+            if isinstance(each, ast.expr):
+                _check_computes(each)
+
+
+def _given(tree: ast.Module, function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]:
+    """The names that the statements are given from outside. Raises EditError for what an operator cannot be given."""
+    local = {name for one in inside for name in _stored(one)}
+    arguments = function.args
+    known = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} | _stored(function)
+    found = []
+    for name in dict.fromkeys(name for one in inside for name in _loads(one)):
+        if name in local:
+            if any(name in _targets(one) for one in _assigned(function, inside)) or name in known - _stored(function):
+                raise EditError(f"`{name}` is assigned both outside and inside of the lines that depend on data")
+        elif name in known and name not in ("self", "cls"):
+            found.append(name)
+        elif name not in _OF_PYTHON | {"torch"} or not _is_torch(tree):
+            raise EditError(f"the lines that depend on data use `{name}`")
+    return tuple(found)
+
+
+def _is_torch(tree: ast.Module) -> bool:
+    return any(isinstance(one, ast.Import) and any(each.name == "torch" and not each.asname for each in one.names) for one in tree.body)
+
+
+def _is_number(function: _Function, name: str) -> bool:
+    """Whether a name is only ever assigned a size, or a constant integer."""
+    values = [one.value for one in ast.walk(function) if isinstance(one, ast.Assign) and name in _targets(one)]
+    annotated = [one for one in ast.walk(function) if isinstance(one, ast.arg) and one.arg == name and one.annotation is not None]
+    sizes = (isinstance(one, ast.Constant) or ".shape" in ast.unparse(one)[-12:] or ".size(" in ast.unparse(one)[-12:] for one in values)
+    return (bool(values) and all(sizes)) or any(ast.unparse(one.annotation) == "int" for one in annotated if one.annotation is not None)
+
+
+def _segments(text: str, block: Sequence[ast.stmt], places: range) -> dict[int, list[str]]:
+    """The rows of each statement without the indentation of the block, with the comments and empty rows between it and the one before."""
+    rows = text.splitlines()
+    found: dict[int, list[str]] = {}
+    begin = block[places.start].lineno
+    for at in places:
+        end = block[at].end_lineno or block[at].lineno
+        found[at] = textwrap.dedent("\n".join(rows[begin - 1 : end])).splitlines()
+        if ast.unparse(ast.parse("\n".join(found[at]))) != ast.unparse(block[at]):
+            raise EditError("the lines share a line with other statements")
+        begin = end + 1
+    return found
