@@ -24,6 +24,7 @@ from dynadiag.sweep.session import TASKS, SweepState
 _MOST_SHOWN = 20
 _WIDTH = 300
 _WIDEST = 72
+_CELL = 80
 _WORDS = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 
@@ -188,7 +189,7 @@ def page_of(state: SweepState) -> str:
 
 def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     if row is None:
-        return {"word": "", "said": "", "href": None, "tone": "plain"}
+        return {"word": "", "said": "", "whole": "", "href": None, "tone": "plain"}
     place = state.folder / TASKS / row.key
     name = next((one for one in ("report.html", "parity.html", "output.txt") if (place / one).is_file()), None)
     told = [
@@ -196,11 +197,13 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
         for count, word in ((row.break_sites, "break"), (row.recompiles, "recompile"), (row.fallbacks, "fallback"))
         if count
     ]
+    said = row.reason or row.verdict or ", ".join(told)
     clean_run = row.status == "done" and not told
     tone: Tone = "bad" if row.status not in WELL else "plain" if row.status == "skipped" else "good" if clean_run else "unclear"
     return {
         "word": _word(row.status) if row.status != "done" else "clean" if clean_run and row.graphs else "done" if not told else "",
-        "said": clean(row.reason or row.verdict or ", ".join(told), limit=160),
+        "said": clean(said, limit=_CELL),
+        "whole": clean(said, limit=_WIDTH),
         "href": None if name is None else quote(f"{TASKS}/{row.key}/{name}"),
         "tone": tone,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import hashlib
 import json
@@ -124,6 +125,7 @@ def _subjects(matrix: Matrix) -> Iterator[_Subject]:
         content = hashlib.sha256(where.read_bytes()).hexdigest() if where.suffix == ".py" and where.is_file() else ""
         yield _Subject(name=name, suite="function", model=name, content=content)
     for choice in matrix.suites:
+        _refuse_unknown_models(choice, {name for arm in matrix.arms for name in _listed(arm.python, choice.name)[0]})
         names = {arm.name: _chosen(choice, _listed(arm.python, choice.name)[0]) for arm in matrix.arms}
         for name in dict.fromkeys(one for listed in names.values() for one in listed):
             arms = frozenset(arm for arm, listed in names.items() if name in listed)
@@ -138,10 +140,15 @@ def _filled(word: str, arm: Arm) -> str:
     return word
 
 
+def _refuse_unknown_models(choice: SuiteChoice, names: set[str]) -> None:
+    for pattern in choice.models:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, sorted(names), 1)
+            raise UsageError(f"{choice.name} has no model that fits {pattern!r:.80}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
 def _chosen(choice: SuiteChoice, names: tuple[str, ...]) -> tuple[str, ...]:
     fitting = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in choice.models)]
-    if not fitting:
-        raise UsageError(f"{choice.name} has no model that fits {', '.join(choice.models)[:200]}")
     return tuple(fitting[: choice.limit])
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.errors import UnreadableInputError, UsageError
+from dynadiag.sweep import tasks
 from dynadiag.sweep.matrix import Arm, read_matrix
 from dynadiag.sweep.tasks import tasks_of
 
@@ -74,6 +75,23 @@ def test_a_function_is_found_wherever_it_runs_and_its_file_makes_the_key(folder)
     assert [task.key for task in tasks_of(matrix_of(moved, text))] == [task.key for task in tasks]
     (moved / "a.py").write_text("print('changed')\n")
     assert [task.key == old.key for task, old in zip(tasks_of(matrix_of(moved, text)), tasks, strict=True)] == [False, True]
+
+
+def test_a_model_that_no_library_has_is_named_with_the_nearest_one(folder, monkeypatch):
+    listed = {sys.executable: ("resnet18", "vgg11"), str(folder / "older"): ("resnet18",)}
+    monkeypatch.setattr(tasks, "_listed", lambda python, suite: (listed[python], "1.0"))
+    monkeypatch.setattr(tasks, "_versions", lambda python: (("torch", "2.15"),))
+    (folder / "older").touch()
+    arms = '[[arms]]\nname = "new"\n[[arms]]\nname = "old"\npython = "older"\n'
+    matrix = matrix_of(folder, f'[subjects]\nsuites = [{{ name = "torchvision", models = ["res*", "vgg11"] }}]\n{arms}')
+    assert [(task.subject, task.arm.name) for task in tasks_of(matrix)] == [
+        ("torchvision:resnet18", "new"),
+        ("torchvision:resnet18", "old"),
+        ("torchvision:vgg11", "new"),  # that the older one does not have it is no error
+    ]
+    wrong = matrix_of(folder, f'[subjects]\nsuites = [{{ name = "torchvision", models = ["vgg11", "resnet81"] }}]\n{arms}')
+    with pytest.raises(UsageError, match=r"torchvision has no model that fits 'resnet81'; did you mean 'resnet18'\?"):
+        tasks_of(wrong)
 
 
 def test_arms_that_a_script_cannot_tell_apart_are_refused(folder):
