@@ -107,6 +107,9 @@ class Prover:
         self.compiled = self.runner.run(recorded=True, eager=False, backend=self.backend)
         if not self.compiled.ended or self.compiled.report is None:
             raise NotProvableError(f"the script does not run with backend {self.backend}: {self.compiled.why}")
+        if (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):
+            said = f"with backend {self.backend} it ends with {_ended(self.compiled)}, and in eager with {_ended(self.plain)}"
+            raise NotProvableError(f"the script does not do the same: {said}")
         if min(self.calls.values()) * (1 + len(self.varied)) < LEAST_CALLS:
             raise NotProvableError(f"too few calls of its compiled callables: at least {LEAST_CALLS} have to be compared")
 

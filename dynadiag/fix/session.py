@@ -180,10 +180,15 @@ def _finish(baseline: Baseline, report: Report, sources: Sources, state: _State,
         state.search.tried[last.id] = Tried(candidate=last, kept=False, why=f"in the last run, with the script's own back end: {why}")
 
 
+def used_gpu(report: Report) -> bool:
+    """Whether the script used a device other than the CPU."""
+    return any(one.device not in (None, "cpu") for one in report.run.processes)
+
+
 def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOptions, state: _State, until: float, say: Say) -> None:
     """Time the program before and after; what makes it slower goes, and the last run is made again without it."""
     assert state.search is not None
-    wanted = any(one.device for one in report.run.processes) if options.bench is None else options.bench
+    wanted = used_gpu(report) if options.bench is None else options.bench
     if not wanted or time.monotonic() > until:
         state.no_speed = (
             "the time limit was reached" if wanted else "--bench was not given" + (", and no GPU was used" if options.bench is None else "")

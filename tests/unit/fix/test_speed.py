@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -15,6 +16,7 @@ from dynadiag.bench.verdict import Decision, Verdict
 from dynadiag.errors import UsageError
 from dynadiag.fix import speed
 from dynadiag.fix.baseline import Baseline
+from dynadiag.fix.session import used_gpu
 from dynadiag.fix.show import document_of
 from dynadiag.fix.speed import Speed, Version, not_slower, speed_of, timed
 from dynadiag.render.page import text_of
@@ -91,6 +93,14 @@ def test_what_was_not_timed_says_why():
         ),
         SCHEMA["$defs"]["speed"] | {"$defs": SCHEMA["$defs"]},
     )
+
+
+@pytest.mark.parametrize(
+    ("devices", "timed_by_itself"), [((None,), False), (("cpu",), False), (("cpu", "NVIDIA H100"), True), (("cuda",), True)]
+)
+def test_only_what_used_a_gpu_is_timed_without_being_asked(devices, timed_by_itself):
+    report = SimpleNamespace(run=SimpleNamespace(processes=[SimpleNamespace(device=one) for one in devices]))
+    assert used_gpu(report) == timed_by_itself  # type: ignore[arg-type]
 
 
 def test_the_callable_with_most_calls_is_timed_from_the_scripts_own_folder(monkeypatch, tmp_path: Path):
