@@ -107,13 +107,21 @@ class FunctionSource:
             return 2 if self._decides(parent, top) else None
         if isinstance(parent, ast.Slice):
             around = self._parents.get(id(parent))  # `x[:, n:]`: nothing but a tensor takes several indices
-            return 1 if isinstance(around, ast.Tuple) and isinstance(self._parents.get(id(around)), ast.Subscript) else None
+            several = isinstance(around, ast.Tuple) and isinstance(self._parents.get(id(around)), ast.Subscript)
+            return 1 if several and any(map(self._wraps, seen)) else None
         if not others:
             return None
         if isinstance(parent, ast.Call):
             return 1 if top is not parent.func and _is_torchs(parent) else None
         called = isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call)
         return 1 if isinstance(parent, ast.Return) or called else None
+
+    def _wraps(self, name: str) -> bool:
+        """Whether the function takes the number modulo something, as the place in a ring buffer: without that, each end of a slice that
+        passes the size of the tensor has a version of its own.
+        """
+        values = [one.value for one in self._body if isinstance(one, ast.Assign) and name in map(dotted, one.targets)]
+        return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in values)
 
     def _decides(self, node: ast.Compare | ast.If | ast.IfExp, number: ast.AST) -> bool:
         """Whether Python decides by the number here: alone, or compared with a constant or an attribute that the function only reads."""

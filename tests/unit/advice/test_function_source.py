@@ -34,6 +34,7 @@ def function(*body, head="def step(self, x, scale, n):"):
         ("self.n", ["if self.n in self.steps:", "    x = -x", "return x"], None),
         ("self.n", ["self.flag = self.n > 3", "return x"], None),
         ("self.p", ["self.queue[:, self.p : self.p + n] = x", "self.p = (self.p + n) % self.k", "return x"], 1),
+        ("self.p", ["self.p += 1", "return x[:, : self.p]"], None),  # another version from where it passes the size
         ("self.p", ["self.queue[:, self.p] = x", "return x"], None),
         ("self.p", ["return self.rows[self.p : self.p + 2]"], None),  # may be a list
         ("self.n", ["return x * (self.n // 3)"], 1),
