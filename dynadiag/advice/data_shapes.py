@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
@@ -260,8 +260,15 @@ def calls_only_torch(place: Place, *also: str) -> bool:
     may break the graph that now reaches it.
     """
     calls = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
-    names = ((one, dotted(one.func) or "") for one in calls)
-    return not any(_is_unknown(place, one) for one, name in names if name not in also and name.rpartition(".")[0] not in also)
+    return not any(_is_unknown(place, one) for one in calls if not _is_named(one, also))
+
+
+def _is_named(call: ast.Call, names: Container[str]) -> bool:
+    """Whether this calls what has one of the names, something in a module of that name, or a method of what such a call gives."""
+    name = dotted(call.func) or ""
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call) and dotted(call.func.value.func) in names:
+        return True
+    return name in names or name.rpartition(".")[0] in names
 
 
 def _may_ask(place: Place, node: ast.AST) -> bool:

@@ -148,7 +148,7 @@ class Place:
         if isinstance(node, ast.UnaryOp):
             return self.is_tensor(node.operand, steps + 1)
         if isinstance(node, ast.Subscript):
-            return not _has_text(node.slice) and self.is_tensor(node.value, steps + 1)
+            return _is_gradients(node.value) or (not _has_text(node.slice) and self.is_tensor(node.value, steps + 1))
         if isinstance(node, ast.Call):
             return self._gives_tensor(node, steps)
         name = dotted(node)
@@ -168,9 +168,15 @@ class Place:
             return False
         if name in self.tensors and not any(map(_leaves_tensors, self.values(name))):
             return True
-        if any(self.is_tensor(value, steps + 1) for value in self.values(name)):
+        if any(self.is_tensor(value, steps + 1) for value in self.values(name)) or self._is_gradient(name):
             return True
         return any(self._used_as_tensor(one) for one in self.reads(name))
+
+    def _is_gradient(self, name: str) -> bool:
+        """Whether the name is one of `a, b = torch.autograd.grad(...)`."""
+        found = (one for one in self._nodes if isinstance(one, ast.Assign) and _is_gradients(one.value))
+        targets = (target for one in found for target in one.targets if isinstance(target, ast.Tuple | ast.List))
+        return any(dotted(each) == name for target in targets for each in target.elts)
 
     def _used_as_tensor(self, read: ast.expr) -> bool:
         parent = self._parents.get(id(read))
@@ -354,6 +360,11 @@ def _leaves_tensors(value: ast.expr) -> bool:
 def _is_number(node: ast.expr) -> bool:
     inner = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float)
+
+
+def _is_gradients(node: ast.expr) -> bool:
+    """Whether this is a call of `torch.autograd.grad`, which gives a tuple of tensors."""
+    return isinstance(node, ast.Call) and dotted(node.func) in ("torch.autograd.grad", "autograd.grad")
 
 
 def _has_text(node: ast.expr) -> bool:

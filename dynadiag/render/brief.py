@@ -180,7 +180,8 @@ def _next(report: Report, can_bench: bool) -> str | None:
     command, launched = script_arguments(report.run), report.run.info.command
     script = shlex.join(command)
     if script and _advised(report.findings, "minify"):
-        return f"dynadiag minify {script}"
+        minify = f"dynadiag minify {script}"
+        return None if any(minify in advice.text for finding in report.findings for advice in finding.fix) else minify
     if script and not script.startswith("-") and _is_applied(report):
         return f"dynadiag fix {script}"
     if (script or launched) and any(finding.fix for finding in report.findings):

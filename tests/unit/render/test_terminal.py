@@ -233,6 +233,14 @@ def test_the_last_line_is_the_command_to_type(samples, show, command, slug, last
     assert (text.splitlines()[-1] == last) if last else "\nnext" not in text
 
 
+def test_the_last_line_does_not_repeat_the_command_that_a_fix_names(samples, show):
+    report = samples.sample_report()
+    fix = r.Advice(slug="minify", text="`dynadiag minify train.py` finds the smallest program that fails in this way.")
+    run = replace(report.run, info=replace(report.run.info, command=("python", "train.py")))
+    text = show(replace(report, findings=(replace(report.findings[0], fix=(fix,)),), run=run), summary=True)
+    assert text.count("dynadiag minify train.py") == 1
+
+
 def test_the_summary_says_why_nothing_is_advised(samples, show):
     report = samples.sample_report()
     site = replace(report.graph_breaks[0], id="b7", unadvised="it has no clock")
