@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Sequence
 
@@ -34,6 +35,9 @@ _NUMBERS = frozenset(
         "count_nonzero",
     )
 )
+_INTEGERS = frozenset(("argmax", "argmin", "count_nonzero", "long", "int"))
+# Functions of torch that give a value of Python's.
+_NO_TENSORS = frozenset(("torch.equal", "torch.allclose", "torch.is_tensor", "torch.numel"))
 
 
 def condition_of(line: SourceLine) -> ast.expr | None:
@@ -66,12 +70,42 @@ def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = N
     if isinstance(node, ast.BoolOp):
         parts = [tensor_condition(line, value, drop) if reads_a_tensor(value) else None for value in node.values]
         return _joined("logical_and" if isinstance(node.op, ast.And) else "logical_or", parts)
+    if isinstance(node, ast.Call) and dotted(node.func) == "bool" and node is not drop and len(node.args) == 1:
+        return tensor_condition(line, node.args[0], drop)
+    if _asks_python(node, drop):
+        return None
     if isinstance(node, ast.Compare):
         return _compared(line, node, drop)
     if _number_for_python(line, node, drop):
         return None
     text = without(line, node, drop)
     return text if _is_truth(node) else boolean(text)
+
+
+def _asks_python(node: ast.expr, drop: ast.Call | None) -> bool:
+    """Whether a part is no tensor, though it is made of one: `max(x, 3)`, `torch.equal(x, y)`, an integer of what may be a fraction."""
+    for one in ast.walk(node):
+        name = dotted(one.func) if isinstance(one, ast.Call) else None
+        if name is None or not isinstance(one, ast.Call) or _is_float_of_tensor(one, drop):
+            continue
+        whole = name == "int" and one is drop and _is_integer(one.args[0])
+        kept = name in ("abs", "len") or all(isinstance(each, ast.Constant) for each in one.args)
+        if name in _NO_TENSORS or (hasattr(builtins, name) and not (whole or kept or (one is drop and name != "int"))):
+            return True
+    return False
+
+
+def _is_float_of_tensor(call: ast.Call, drop: ast.Call | None) -> bool:
+    """Whether this is a cast that says nothing of the value: `float(x.max())` beside the one that the caller drops."""
+    return drop is not None and dotted(call.func) == "float" and len(call.args) == 1 and reads_a_tensor(call.args[0])
+
+
+def _is_integer(node: ast.expr) -> bool:
+    """Whether the tensor surely holds whole numbers."""
+    function = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if function is None:
+        return False
+    return function.attr in _INTEGERS or (function.attr == "sum" and isinstance(function.value, ast.Compare))
 
 
 def boolean(text: str) -> str:
@@ -113,7 +147,8 @@ def _joined(name: str, parts: Sequence[str | None]) -> str | None:
 def without(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> str:
     """The text of the node with the reads of scalars (`.item()`, and the cast `drop`) replaced by their tensors."""
     text = line.text(node)
-    for read in ([] if drop is None else [drop]) + [one for one in ast.walk(node) if is_item(one)]:
+    casts = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one is not drop and _is_float_of_tensor(one, drop)]
+    for read in ([] if drop is None else [drop]) + casts + [one for one in ast.walk(node) if is_item(one)]:
         text = text.replace(line.text(read), tensor_of(line, read))
     for call in ast.walk(node):
         name = dotted(call.func) or "" if isinstance(call, ast.Call) else ""

@@ -163,13 +163,20 @@ _CHILD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\w+)'\]")
 
 def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
     """The recorded function with the line that read the attribute, if no other one has an attribute of the name."""
-    having = _readers(run).get(attribute, ())
+    found = _readers(run).get(attribute, ())
+    having = [one for one in found if not any(_encloses(one, other) for other in found)]
     place = full_place(origin, run) if len(having) == 1 and origin is not None and origin.line is not None else None
     if place is None or place.line is None:
         return None
     inside = having[0].file == place.file and 0 <= place.line - having[0].line <= having[0].text.count("\n")
-    found = parse_function(having[0].text) if inside else None
-    return None if found is None else replace(found, parts=parts)
+    function = parse_function(having[0].text) if inside else None
+    return None if function is None else replace(function, parts=parts)
+
+
+def _encloses(one: SourceFunction, other: SourceFunction) -> bool:
+    """Whether the other function is defined inside this one."""
+    end, ends = (each.line + each.text.count("\n") for each in (one, other))
+    return one is not other and one.file == other.file and one.line < other.line and ends <= end
 
 
 @of_last_run

@@ -925,3 +925,25 @@ def test_a_part_of_a_tensor_is_assigned_instead_of_written_as_out(code, after):
 def test_the_reason_for_an_unknown_call_is_taken_from_what_is_called(code, context, why):
     found, reason = said("GB0007", code, context=context)
     assert found == {} and (why or "is not known") in reason
+
+
+@pytest.mark.parametrize(
+    ("gb_id", "condition", "check"),
+    [
+        ("GB0170", "bool((x < 0).any())", "torch.logical_not((x < 0).any())"),
+        ("GB0170", "not bool(torch.isfinite(x).all())", "torch.isfinite(x).all()"),
+        ("GB0170", "max(x.max(), 3) > 5", None),
+        ("GB0170", "not torch.allclose(x, m)", None),
+        ("GB0170", "any(x.isnan().tolist())", None),
+        ("GB0124", "float(x.max()) > 3 or float(x.min()) < -3", "torch.logical_not(torch.logical_or(x.max() > 3, x.min() < -3))"),
+        ("GB0124", "bool(x.any()) and bool(m.any())", "torch.logical_not(torch.logical_and(x.any(), m.any()))"),
+        ("GB0124", "int(x.mean()) > 3", None),  # 3.5 is more than 3
+        ("GB0124", "int((x > 0).sum()) == 0", "torch.logical_not((x > 0).sum() == 0)"),
+        ("GB0124", "x.max().item() > float(self.limit)", None),
+        ("GB0124", "round(x.mean().item(), 2) > 3", None),
+    ],
+)
+def test_no_value_of_pythons_is_left_in_a_check_on_the_device(gb_id, condition, check):
+    """`torch.logical_not(bool(x))` raises a TypeError, and one cast that stays breaks the graph as before."""
+    found, _ = said(gb_id, f"if {condition}:", '    raise ValueError("bad value")', "return x", took=(("x", (4,), True), ("m", (4,))))
+    assert [one.after for one in found.values()] == ([] if check is None else [f'torch._assert_async({check}, "bad value")'])
