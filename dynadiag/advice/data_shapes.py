@@ -205,16 +205,15 @@ def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset
 def only_kept(place: Place, node: ast.expr) -> bool:
     """Whether the function keeps the number in an attribute or a dictionary, and does nothing else with it there.
 
-    Not in a list: each length of one that grows is compiled anew, and without the break that is the whole function.
+    Not in a list: each length of one that grows is compiled anew, and without the break that is the whole function. Not in a sum that lives
+    over the calls: each of its values was compiled anew (torch 2.11).
     """
     top: ast.AST = node
     while isinstance(parent := place.parent(top), ast.Tuple | ast.List | ast.Dict):
         top = parent
-    if not isinstance(parent, ast.Assign | ast.AugAssign) or parent.value is not top:
+    if not isinstance(parent, ast.Assign) or parent.value is not top or len(parent.targets) != 1:
         return False
-    (target,) = parent.targets[:1] if isinstance(parent, ast.Assign) else (parent.target,)
-    if isinstance(parent, ast.Assign) and len(parent.targets) != 1:
-        return False
+    (target,) = parent.targets
     if isinstance(target, ast.Subscript):
         named = isinstance(target.slice, ast.Name) and not (place.is_tensor(target.slice) or _is_of_call(place, target.slice.id))
         return not place.is_tensor(target.value) and (named or _is_text(target.slice))

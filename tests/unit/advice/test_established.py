@@ -233,7 +233,7 @@ def test_a_number_that_is_only_returned_is_captured(body):
 @pytest.mark.parametrize(
     ("body", "kept"),
     [
-        (("self.total += x.sum().item()", "return x"), True),
+        (("self.total += x.sum().item()", "return x"), False),  # a sum that lives over the calls: every value was a version (torch 2.11)
         (("self.last = x.sum().item()", "return x"), True),
         (("history.append(float(x.sum()))", "return x"), False),  # each length of the list is another version of the whole function
         (('stats[name] = {"max": x.max().item(), "n": int(x.sum())}', "return x"), True),
