@@ -21,8 +21,12 @@ _SAYS = frozenset(("debug", "info", "warning", "warn", "error", "exception", "cr
 
 
 def blocks_around(place: Place) -> list[ast.AST]:
-    """The statements around the row in the middle of which Dynamo cannot go on: a break inside leaves the whole function eager."""
-    return [one for one in place.around(place.statement()) if isinstance(one, _BLOCKS) and not _is_of_torch(one)]
+    """The statements around the row in the middle of which Dynamo cannot go on: a break inside leaves the whole function eager.
+
+    A generator, such as a context manager of the program's, is one as a whole.
+    """
+    found: list[ast.AST] = [one for one in place.around(place.statement()) if isinstance(one, _BLOCKS) and not _is_of_torch(one)]
+    return [*found, place.node] if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(place.node)) else found
 
 
 def breaks_beside(place: Place) -> Iterator[ast.stmt]:
