@@ -148,7 +148,7 @@ def _fallbacks(report: Report) -> list[_Entry]:
 
 
 def _mutations(report: Report) -> list[_Entry]:
-    """What costs something or is wrong; a free write is none."""
+    """What costs something or is wrong; a free write is none, and one that breaks the graph is told as that break."""
     return [
         _Entry(
             code=one.code,
@@ -157,7 +157,7 @@ def _mutations(report: Report) -> list[_Entry]:
             fingerprint=one.fingerprint,
         )
         for one in report.mutations
-        if one.worst not in (None, "free")
+        if one.worst not in (None, "free", "graph_break")
     ]
 
 

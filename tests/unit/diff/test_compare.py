@@ -145,6 +145,13 @@ def test_totals_are_coloured_by_whether_more_of_them_is_worse():
     assert tones(with_graphs(), with_graphs(graph(0, relu=1)))["graphs"] == "plain"
 
 
+def test_a_write_that_breaks_the_graph_is_told_as_that_break_only():
+    broken = replace(mutation(run()), effects=({"kind": "graph_break", "basis": "observed", "detail": ""},))
+    result = compared(report(breaks=()), report(mutations=[broken]))
+    assert told(result) == [("break", "gained", "GB0059", True)]
+    assert show.headline(result).text == "Worse: 1 new graph break"
+
+
 def test_equal_changes_of_one_place_are_one_entry_that_counts_them():
     """An optimizer's step writes each parameter: one line, one entry."""
     of = run()
