@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from dynadiag.torch_compat.inductor.cudagraph_skips import SkipReasons
@@ -33,11 +35,33 @@ _INDUCTOR = "compile_fx_inner"
 _skips = SkipReasons()
 
 
+@dataclass
+class _Breaks:
+    count: int = 0
+
+
+_breaks = _Breaks()
+
+
 def keep_all_metrics() -> None:
-    """Let Dynamo keep the metrics of every compilation (it keeps 64, `DEFAULT_COMPILATION_METRICS_LIMIT`). Imports torch._dynamo."""
+    """Let Dynamo keep the metrics of every compilation (it keeps 64, `DEFAULT_COMPILATION_METRICS_LIMIT`), and count its graph breaks.
+
+    Dynamo's own counter leaves out branches on data (2.11 to 2.15). Imports torch._dynamo.
+    """
     import torch._dynamo.utils
+    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
     torch._dynamo.utils.set_compilation_metrics_limit(_MANY)
+    original: Any = InstructionTranslatorBase.log_graph_break
+    if getattr(original, "counts", None) is not _breaks:
+
+        @functools.wraps(original)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            _breaks.count += 1
+            return original(*args, **kwargs)
+
+        counted.counts = _breaks  # type: ignore[attr-defined]
+        InstructionTranslatorBase.log_graph_break = counted  # type: ignore[method-assign]
 
 
 def compile_counters() -> dict[str, dict[str, int]]:
@@ -47,13 +71,16 @@ def compile_counters() -> dict[str, dict[str, int]]:
 
 
 def compile_facts() -> dict[str, Any]:
-    """What was compiled in this process since the counters were cleared: counts, CUDA-graph skips with reasons, seconds by phase."""
+    """What was compiled in this process since the counters were cleared: counts, CUDA-graph skips with reasons, seconds by phase.
+
+    Breaks are counted after `keep_all_metrics`.
+    """
     counted = snapshot() or {}
     metrics = _metrics()
     reasons = {str(item.cudagraph_skip_reason) for item in metrics if getattr(item, "cudagraph_skip_reason", None)} | _skips.texts
     return {
         "graphs": counted.get("stats", {}).get("unique_graphs", 0),
-        "breaks": sum(counted.get("graph_break", {}).values()),
+        "breaks": _breaks.count,
         "recompiles": sum(getattr(item, "recompile_reason", None) is not None for item in metrics),
         "limit_hits": sum(count for text, count in counted.get("unimplemented", {}).items() if "recompile limit exceeded" in text),
         "cudagraph_skips": counted.get("inductor", {}).get("cudagraph_skips", 0),
@@ -70,6 +97,7 @@ def clear_compile_facts() -> None:
         utils.compilation_time_metrics.clear()
         utils.clear_compilation_metrics()
     _skips.texts.clear()
+    _breaks.count = 0
 
 
 def _metrics() -> list[Any]:

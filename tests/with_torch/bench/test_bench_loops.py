@@ -11,7 +11,7 @@ import torch
 from dynadiag.bench.inside.looping import LoopRun, find_loop
 from dynadiag.capture.script import ScriptEndedError, UserCodeError
 from dynadiag.errors import DynadiagError, UsageError
-from dynadiag.torch_compat.dynamo.counters import clear_compile_facts
+from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
 
 
 @pytest.fixture
@@ -80,6 +80,24 @@ def test_without_an_optimizer_the_calls_of_what_is_compiled_decide(script):
 def test_a_script_without_such_a_loop_is_one_line(script, source, error, says):
     with pytest.raises(error, match=says):
         find_loop(script(source), [])
+
+
+def test_a_break_at_a_branch_on_data_is_counted_as_any_other():
+    """Dynamo's own counter leaves it out."""
+
+    def breaks_twice(x):
+        if x.sum() > 0:
+            x = x + 1
+        print(x.shape)
+        return x * 2
+
+    keep_all_metrics()
+    keep_all_metrics()
+    clear_compile_facts()
+    torch.compile(breaks_twice, backend="eager")(torch.ones(3))
+    assert (compile_facts()["graphs"], compile_facts()["breaks"]) == (3, 2)
+    clear_compile_facts()
+    assert compile_facts()["breaks"] == 0
 
 
 class Done(BaseException):
