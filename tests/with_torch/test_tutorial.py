@@ -1,5 +1,7 @@
-"""The tutorial: its first report is what dynadiag prints, and `check` and `bug` take that run as it says."""
+"""The tutorial: its first report is what dynadiag prints, `check` and `bug` take that run as it says, and `bench` compares."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.any_torch
 def test_the_tutorial_shows_what_is_printed(tmp_path):
     text = (ROOT / "docs/tutorial.md").read_text()
@@ -25,6 +28,16 @@ def test_the_tutorial_shows_what_is_printed(tmp_path):
     assert dynadiag(tmp_path, f"{checked} dynadiag-runs/latest").returncode == 1
     assert dynadiag(tmp_path, next(command for command in commands if command.startswith("bug "))).returncode == 0
 
+    # As it stands there, but with the back end that spares the wait for Inductor, and few rounds: which arm is faster is not the point.
+    bench = next(command for command in commands if command.startswith("bench "))
+    benched = dynadiag(tmp_path, f"{bench} --max-time 1 --max-rounds 20 --json -- --backend aot_eager --samples 48")
+    assert benched.returncode in (0, 1), benched.stderr
+    document = json.loads(benched.stdout)
+    assert {arm["name"]: arm["status"] for arm in document["arms"]} == {"eager": "ok", "default": "ok"}
+    assert {one["status"] for one in document["correctness"]} == {"PASS"}
+    assert [(arm["graphs"], arm["breaks"]) for arm in document["arms"]] == [(None, None), (1, 1)]  # as `explain` counts them
+
 
 def dynadiag(folder, command):
-    return subprocess.run([sys.executable, "-m", "dynadiag", *command.split()], cwd=folder, capture_output=True, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-m", "dynadiag", *command.split()], cwd=folder, env=environment, capture_output=True, text=True)
