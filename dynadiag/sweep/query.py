@@ -15,6 +15,7 @@ from dynadiag.scratch import scratch
 from dynadiag.sweep.rows import JOURNAL, WELL, Row
 
 PARQUET = "rows.parquet"
+_SHORT = "regexp_replace(finding.file, '^.*/(site|dist)-packages/', '')"
 VIEWS = {
     "status": "SELECT subject, arm, verb, status, break_sites, recompiles, fallbacks, compiled_share, verdict, reason"
     " FROM rows ORDER BY ALL",
@@ -25,10 +26,11 @@ VIEWS = {
     f" {WELL} GROUP BY ALL ORDER BY tasks DESC, status, reason",
     "codes": "SELECT finding.code AS code, min(finding.title) AS title, count(*) AS findings, count(DISTINCT subject) AS subjects"
     " FROM rows, unnest(findings) AS each(finding) GROUP BY ALL ORDER BY subjects DESC, findings DESC, code",
-    "places": "SELECT finding.file AS file, finding.line AS line, finding.code AS code, count(DISTINCT subject) AS subjects,"
+    "places": f"SELECT {_SHORT} AS file, finding.line AS line, finding.code AS code, count(DISTINCT subject) AS subjects,"
     " list(DISTINCT subject)[:5] AS some FROM rows, unnest(findings) AS each(finding)"
     " WHERE finding.file IS NOT NULL GROUP BY ALL ORDER BY subjects DESC, file, line, code",
-    "costs": "SELECT finding.unit AS unit, finding.cost AS cost, subject, arm, finding.code AS code, finding.file AS file,"
+    "costs": "SELECT finding.unit AS unit, finding.cost AS cost, subject, arm, finding.code AS code,"
+    f" {_SHORT} AS file,"
     " finding.line AS line FROM rows, unnest(findings) AS each(finding) WHERE finding.cost IS NOT NULL"
     " ORDER BY unit = 'ms per call' DESC, unit, cost DESC, subject, arm, code, file, line",
     "slowest": "SELECT subject, arm, compile_s, cpu_s, memory_mb FROM rows WHERE compile_s IS NOT NULL"

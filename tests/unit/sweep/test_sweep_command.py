@@ -63,6 +63,9 @@ def test_a_query_is_sql_or_a_view(swept):
     for view in library.VIEWS:
         assert "\x1b" not in sweep("query", swept, view, status=0)
     assert "GB0059" in sweep("query", swept, "codes", status=0)
+    append(swept, row_of("c", findings=(finding(file="/a/venv/lib/python3.12/site-packages/transformers/cache.py"),)))
+    assert "transformers/cache.py" in sweep("query", swept, "places", status=0)
+    assert "site-packages" not in sweep("query", swept, "places", status=0)
 
 
 def test_the_most_expensive_findings_come_first_and_measured_ones_before_counted_ones(tmp_path):
