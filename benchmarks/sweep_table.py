@@ -22,7 +22,7 @@ from dynadiag.sweep.rows import JOURNAL, WELL, Row, append, read  # noqa: E402
 HERE = Path(__file__).resolve().parent / "sweep_models"
 PAGE = ROOT / "docs" / "sweep-evidence.md"
 ARMS = ("torch 2.11", "torch 2.15")
-_MACHINE = re.compile(r"(?:/[^\s'\"]*)?/site-packages/|/[^\s'\":]*/(?=[^\s/'\":]+)")
+_MACHINE = re.compile(r"(?<![\w./-])/(?:[^\s'\":]*/site-packages/|[^\s'\":]*/)")
 """What a path says about the machine: all before the package, or before the last part."""
 
 
