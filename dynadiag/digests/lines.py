@@ -1,8 +1,9 @@
 """The digest of a process as a file of JSON lines beside its log: a function of the records alone, whoever makes it.
 
-Its first line names format, log and pid. Then come, in the order of the records, `{"facts": {...}}` with facts that are new or changed,
-events as `[time, offset, length, call, records, check, [kind, mark, what, file, line, values]]` (`dynadiag.digests.process.Event`), and
-`{"at": [bytes, records, time]}` where a stretch of the log has neither. Each tells how much of the log the lines so far stand for.
+Its first line names format, log and time. Then come, in the order of the records, `{"facts": {...}}` with facts that are new or
+changed, the events of a record as `[time, offset, length, call, records, check, [kind, mark, what, file, line, values], ...]`
+(`dynadiag.digests.process.Event`), and `{"at": [bytes, records, time]}` where a stretch of the log has none. The last two tell how much of
+the log the lines so far stand for. All events of a record are one line, so that a process that is killed leaves all of them or none.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ class DigestLines:
         if changed:
             lines.append(_json({"facts": changed}))
             self._facts = dict(facts)
-        for event in self._events:
-            place = (event.time, event.offset, event.length, event.call, event.records, event.check)
-            lines.append(_json([*place, [event.kind, event.mark, event.what, event.file, event.line, event.values]]))
+        if self._events:
+            first = self._events[0]
+            place = (first.time, first.offset, first.length, first.call, first.records, first.check)
+            lines.append(_json([*place, *(event[:6] for event in self._events)]))
         self._number += len(self._events)
         if not self._events and (self._end - self._told >= _FAR_BYTES or entry.name == b"dynadiag_exit"):
             lines.append(_json({"at": [self._end, records, stamp_of(entry.stamp)]}))

@@ -81,7 +81,7 @@ def _recorded(logs: Sequence[Path]) -> tuple[dict[Path, _Digested], dict[Path, s
     """The digests that recorders wrote, and of those that are not used why."""
     found: dict[Path, _Digested] = {}
     doubts: dict[Path, str] = {}
-    known: dict[bytes, DigestEvent] = {}
+    known: dict[bytes, tuple[DigestEvent, ...]] = {}
     for log in logs:
         try:
             digest = recorded_digest(log, _room(len(logs)), known)

@@ -21,7 +21,9 @@ from dynadiag.trace.values import BadRecordError, as_dict, as_float, as_id, as_l
 _LARGEST_BYTES = 64 << 20
 _LONGEST_TEXT = 400
 _MOST_VALUES = 64
-_MOST_KNOWN = 200_000
+_MOST_KNOWN = 5_000
+_LONGEST_KNOWN = 26_000
+_LONGEST_LINE = 4 << 20
 _KINDS = frozenset(get_args(EventKind))
 _MARK = re.compile(r"[0-9a-f]{16}\Z")
 _EVENT = re.compile(rb"\[(\d{1,9}\.\d{1,9}),(\d{1,15}),(\d{1,9}),(\d{1,15}),(\d{1,12}),(\d{1,10}),(\[.*\])\]\Z")
@@ -33,7 +35,7 @@ class DistrustError(Exception):
     """Why a digest is not used, in words that follow "it"."""
 
 
-def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, DigestEvent]) -> Digest | None:
+def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, tuple[DigestEvent, ...]]) -> Digest | None:
     """The digest beside a log, equal to the one that `digests_of` would make of the log; None when there is none.
 
     Also None when the log holds something to compare behind what the digest tells: then all of the log must be read. It must be as long as
@@ -57,7 +59,7 @@ def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, DigestEvent])
 class _Reading:
     """One digest while it is read: what it tells, and how far it stands for the log."""
 
-    def __init__(self, log: Path, room: Room, known: dict[bytes, DigestEvent]) -> None:
+    def __init__(self, log: Path, room: Room, known: dict[bytes, tuple[DigestEvent, ...]]) -> None:
         self.log = log
         self.known = known
         self.collected = Collected(room)
@@ -80,6 +82,8 @@ class _Reading:
             raise DistrustError("is that of another log")
         self.began = as_float(first.get("began"))
         for line in lines[1:]:
+            if len(line) > _LONGEST_LINE:
+                raise BadRecordError("line")
             found = _EVENT.match(line)
             self._event(found) if found else self._other(as_dict(parse_json(decode(line), "line")))
         name = RANK_NAME.search(self.log.name)
@@ -88,12 +92,15 @@ class _Reading:
 
     def _event(self, found: re.Match[bytes]) -> None:
         time, (offset, length, call, records, check) = float(found[1]), map(int, found.groups()[1:6])
-        event = self.known.get(found[7])
-        if event is None:
+        events = self.known.get(found[7])
+        if events is None:
+            events = tuple(map(_event_of, as_list(parse_json(f"[{decode(found[7])}]", "events"))))
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            self.known[found[7]] = event = _event_of(found[7])
-        self.collected.add(event, time, (offset, length), call)
+            if len(found[7]) <= _LONGEST_KNOWN:
+                self.known[found[7]] = events
+        for event in events:
+            self.collected.add(event, time, (offset, length), call)
         self._reach(offset + length + 1, records, time)
         if length:
             self.checks.append((offset, length, check))
@@ -151,8 +158,8 @@ class _Reading:
         return False
 
 
-def _event_of(text: bytes) -> DigestEvent:
-    kind, mark, what, file, line, values = as_list(parse_json(decode(text), "event"))
+def _event_of(value: object) -> DigestEvent:
+    kind, mark, what, file, line, values = as_list(value)
     codes = as_list(values)
     if _short(kind) not in _KINDS or _MARK.match(_short(mark)) is None or len(codes) > _MOST_VALUES:
         raise BadRecordError("event")

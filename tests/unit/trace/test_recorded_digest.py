@@ -109,6 +109,17 @@ def test_a_log_that_goes_on_behind_its_digest_is_read_from_there(tmp_path, finis
     assert again is None or again == told  # None: what the digest lacks is an event
 
 
+def test_all_events_of_a_record_are_told_or_none(tmp_path):
+    """A graph with its collectives: half of a line is none, and then the log is read."""
+    log = record_rank(tmp_path, 1, finished=False)
+    data = beside(log).read_bytes()
+    (line,) = [one for one in data.split(b"\n") if b'["graph"' in one]
+    assert line.count(b'["collective"') == 2
+    for length in range(data.index(line) + 1, data.index(line) + len(line), 7):
+        beside(log).write_bytes(data[:length])
+        assert read(log) is None
+
+
 def test_a_log_without_its_last_records_or_cut_in_one_is_told_as_such(tmp_path):
     log = record_rank(tmp_path, 1)
     data = log.read_bytes()
