@@ -67,7 +67,7 @@ def _cleaned(text: str, limit: int) -> list[str]:
 
 
 def graph_text(text: str, at: Mapping[tuple[str, int], str], limit: int, *, colour: bool = True) -> Iterator[tuple[str | None, Markup]]:
-    """The text of a graph cut where its comments name another source line: (the line's row in the ladder, the text)."""
+    """The text of a graph cut where its comments name another source line: (the rows of the ladder that led there, the text)."""
     lines = _cleaned(text, limit)
     return _parts((row for row, _ in _rows(lines, at)), _coloured(lines, colour=colour))
 
@@ -99,7 +99,7 @@ def _code_rows(lines: Iterable[str], rows: Mapping[str, str]) -> Iterator[str | 
     for line in lines:
         found = _NAMES.match(line)
         if found is not None:
-            row = " ".join(dict.fromkeys(rows[name] for name in found[1].split(", ") if name in rows)) or None
+            row = " ".join(dict.fromkeys(row for name in found[1].split(", ") if name in rows for row in rows[name].split())) or None
         elif line.lstrip().startswith(_ENDS):
             row = None
         yield row

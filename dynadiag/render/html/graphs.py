@@ -29,7 +29,7 @@ from dynadiag.render.html.guard_tree import tree
 from dynadiag.render.html.tables import ROWS_AT_MOST, own_id, plain_row
 from dynadiag.render.pictures import picture_of_graph
 from dynadiag.render.sanitise import clean
-from dynadiag.trace import read_payload
+from dynadiag.trace import NodeStacks, graph_details, read_payload
 
 GRAPHS_AT_MOST = 500
 FAILED_AT_MOST = 6
@@ -42,6 +42,7 @@ DRAWN_AT_MOST, DRAWN_BYTES = 60, 3_000_000
 """How many graphs are drawn for the page, beside those that have a picture, and how long their texts are: 0.3 s of CPU a megabyte."""
 
 _LONGEST_TEXT = 60_000
+_LONGEST_DETAILS = 16 << 20
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
 _PICTURE = re.compile(r"graphs/[a-z0-9-]+\.svg\Z")
 _ENDED = {"failed": "failed", "skipped": "was given up"}
@@ -64,10 +65,11 @@ class _Maker:
     def graph(self, graph: Graph, lowered: Sequence[Graph], listings: Sequence[Listing]) -> dict[str, Any]:
         """One graph with what there still is room for: its own text and what became of it."""
         names: dict[str, str] = {}
+        rows = self._rows(graph)
         forms = [
-            self._form(graph, names if listings else None),
+            self._form(graph, rows, names if listings else None),
             *(self._code(one, names) for one in listings),
-            *(self._form(one) for one in lowered),
+            *(self._form(one, rows) for one in lowered),
         ]
         wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
         shown = [form for form in forms if form is not None]
@@ -95,19 +97,34 @@ class _Maker:
             parts.append(f"thrown away: {ended}")
         return "; ".join(parts)
 
-    def _form(self, one: Graph, names: dict[str, str] | None = None) -> dict[str, Any] | None:
+    def _rows(self, graph: Graph) -> Mapping[tuple[str, int], str]:
+        """The anchors of source lines; by line of a library that nodes of the graph come from those of the own lines that led there."""
+        if graph.details is None or graph.details.length > _LONGEST_DETAILS or not self.rows:
+            return self.rows
+        try:
+            stacks = list(NodeStacks(graph_details(graph.details)).all())
+        except DynadiagError:
+            return self.rows
+        called: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+        for stack in stacks:
+            if stack and stack[-1].line is not None:
+                above = (self.rows.get((place.file, place.line)) for place in stack if place.line is not None)
+                called[stack[-1].file, stack[-1].line] |= dict.fromkeys(row for row in above if row is not None)
+        return {**self.rows, **{place: " ".join(found) for place, found in called.items() if found}}
+
+    def _form(self, one: Graph, rows: Mapping[tuple[str, int], str], names: dict[str, str] | None = None) -> dict[str, Any] | None:
         """The text of a graph; the rows of its nodes go to `names`."""
         text = self._text(one.text)
         if text is None:
             return None
         if names is not None:
-            names.update(rows_of_names(text, self.rows, _LONGEST_TEXT))
+            names.update(rows_of_names(text, rows, _LONGEST_TEXT))
         order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
         return self._shown(
             one.id,
             _FORMS.get(one.kind, clean(one.kind, limit=40)),
             text,
-            graph_text(text, self.rows, _LONGEST_TEXT, colour=self._colour(text)),
+            graph_text(text, rows, _LONGEST_TEXT, colour=self._colour(text)),
             order,
         )
 

@@ -57,6 +57,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         "caches": compilations.caches(report),
         "metrics": compilations.metrics(report),
     }
+    anchors = _anchors(parts, listed)
     return page(
         "report.html",
         title=f"dynadiag: {wording.command(report)}",
@@ -73,8 +74,9 @@ def render(report: Report, directory: Path | None = None) -> str:
         bars_legend=bars_legend(found),
         bars_named=found.bars[1:],
         ladder_notes=found.notes,
-        tables=listed,
+        tables=[tables.linked(one, anchors) for one in listed],
         graph_notes=graph_notes,
+        anchors=anchors,
         environment=tables.environment(report),
         options=tables.options(report),
         notes=[clean_block(note, limit=1200) for note in wording.notes(report)],
@@ -106,6 +108,12 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     yield from ((f"{noun}{'' if count == 1 else 's'}{more}", f"{count:,}") for noun, more, count in counts if count)
     if summary.compile_s is not None:
         yield "compile time", wording.seconds(summary.compile_s)
+
+
+def _anchors(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Set[str]:
+    """The ids of entries that are in the page: of many only the first are."""
+    entries = [one["id"] for name in ("findings", "breaks", "graphs") for one in parts[name]]
+    return {*entries, *(row["id"] for table in (*tables, *parts["matrices"]) for row in table["rows"])}
 
 
 def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

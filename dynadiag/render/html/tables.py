@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -180,6 +180,18 @@ def section_table(one: Section, anchor: str, *, name: str = "report.json") -> di
             {"alt": clean(alt), "source": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"}
             for svg, alt in one.pictures
         ],
+    }
+
+
+def linked(table: dict[str, Any], anchors: Set[str]) -> dict[str, Any]:
+    """The table with links only to what is in the page."""
+
+    def cell(one: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "parts": [part if part["href"][1:] in anchors else {**part, "href": ""} for part in one["parts"]]}
+
+    return {
+        **table,
+        "rows": [{**row, "cells": [cell(one) if "plain" not in one else one for one in row["cells"]]} for row in table["rows"]],
     }
 
 

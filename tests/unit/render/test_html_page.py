@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.model.report import Advice, Change, RankDifference
-from dynadiag.render.html import graphs, report_page, tables
+from dynadiag.render.html import compilations, graphs, report_page, tables
 from tests.unit.render.page_samples import Page, of_two_ranks
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
 
@@ -32,6 +32,20 @@ def test_every_link_leads_to_a_place_in_the_page(page):
     inner = [href for href in page.all("href") if href.startswith("#")]
     assert {"#findings", "#b0", "#g0"} <= set(inner)
     assert [href for href in inner if href[1:] not in anchors] == []
+
+
+def test_what_is_not_in_the_page_is_named_and_no_link(samples, monkeypatch):
+    for module in (report_page, tables, compilations):
+        monkeypatch.setattr(module, "ROWS_AT_MOST", 1)
+    monkeypatch.setattr(graphs, "GRAPHS_AT_MOST", 1)
+    report = samples.sample_report()
+    found = replace(
+        report.findings[0], evidence=tuple(one.id for some in (report.run.frames, report.graph_breaks, report.run.graphs) for one in some)
+    )
+    page = Page(report_page.render(replace(report, findings=(found,))))
+    inner = [href for href in page.all("href") if href.startswith("#")]
+    assert {"#f0", "#b0", "#g0"} <= set(inner) and not {"#f1", "#b1", "#g1"} & set(inner)
+    assert [href for href in inner if href[1:] not in page.all("id")] == []
 
 
 def test_a_difference_between_ranks_is_where_its_finding_leads(samples):

@@ -1,11 +1,13 @@
 """Texts in a page: coloured, cut at source lines, and all forms of a graph beside each other."""
 
 import base64
+import json
 from dataclasses import replace
 from html import unescape
 
 import pytest
 
+from dynadiag.model.location import PayloadRef
 from dynadiag.render.html import code, graphs
 from dynadiag.trace import read_payload
 from tests.unit.render.page_samples import CODE, DYNAMO, rich_report
@@ -59,6 +61,25 @@ def test_each_attempt_of_a_compilation_has_its_own_forms(tmp_path):
     assert [form["title"] for form in made["g0"]["forms"]] == ["Dynamo (g0)", "AOTAutograd (g7)"]
     assert [form["title"] for form in made["g8"]["forms"]] == ["Dynamo (g8)", "post-grad (g9)"]
     assert made["g0"]["said"].endswith("; thrown away: Dynamo started over") and "thrown away" not in made["g8"]["said"]
+
+
+def test_what_a_library_did_is_lit_with_the_own_lines_that_called_it(tmp_path):
+    report = rich_report(tmp_path)
+    stack = (
+        '  File "/home/me/proj/train.py", line 41, in train_step\n    y = self.model(x)\n'
+        '  File "/opt/lib/model.py", line 7, in forward\n    return f(x)\n'
+    )
+    (tmp_path / "details").write_text("\t" + json.dumps({"strings": [stack], "nodes": [["y", None, 0]]}) + "\n")
+    (tmp_path / "text").write_text(
+        "\tclass G(M):\n\t    def forward(self):\n\t        # File: /opt/lib/model.py:7 in forward, code: f\n\t        y = f()\n"
+    )
+    graph, *rest = report.run.graphs
+    refs = [PayloadRef(str(tmp_path / name), 0, (tmp_path / name).stat().st_size) for name in ("details", "text")]
+    lowered = replace(graph, id="g9", kind="aot_inference", details=None, text=refs[1])
+    run = replace(report.run, graphs=(replace(graph, details=refs[0], text=refs[1]), *rest, lowered), listings=())
+    (first, *_), _ = graphs.graphs(replace(report, run=run), AT, None)
+    forms = [form for form in first["forms"] if form["id"] in ("text-g0", "text-g9")]
+    assert len(forms) == 2 and all([at for at, _ in form["parts"]] == [None, "0-41"] for form in forms)
 
 
 def test_graphs_far_from_a_finding_are_drawn_for_the_page_as_long_as_there_is_room(tmp_path, monkeypatch):
