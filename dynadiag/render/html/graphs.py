@@ -42,7 +42,9 @@ DRAWN_AT_MOST, DRAWN_BYTES = 60, 3_000_000
 """How many graphs are drawn for the page, beside those that have a picture, and how long their texts are: 0.3 s of CPU a megabyte."""
 
 _LONGEST_TEXT = 60_000
+_LONGEST_LINE = 2000
 _LONGEST_DETAILS = 16 << 20
+_RENAMED = re.compile(r" +l_\w{1,2000} = L_\w{1,2000}")
 _AOT_ID = re.compile(r"# AOT ID: \['(\w{1,40})'\]")
 _PICTURE = re.compile(r"graphs/[a-z0-9-]+\.svg\Z")
 _ENDED = {"failed": "failed", "skipped": "was given up"}
@@ -117,6 +119,10 @@ class _Maker:
         text = self._text(one.text)
         if text is None:
             return None
+        length = len(text)
+        if length > _LONGEST_TEXT:  # the inputs of a large model fill one line of Dynamo's text, and then a line each
+            lines = (line for line in text.split("\n") if _RENAMED.fullmatch(line) is None)
+            text = "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in lines)
         if names is not None:
             names.update(rows_of_names(text, rows, _LONGEST_TEXT))
         order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
@@ -126,6 +132,7 @@ class _Maker:
             text,
             graph_text(text, rows, _LONGEST_TEXT, colour=self._colour(text)),
             order,
+            length,
         )
 
     def _code(self, one: Listing, names: Mapping[str, str]) -> dict[str, Any] | None:
@@ -134,7 +141,8 @@ class _Maker:
             return None
         found = _AOT_ID.match(text)
         title = f"Inductor's output code{f' of {found[1]}' if found else ''}"
-        return self._shown(one.id, title, text, output_code(text, names, _LONGEST_TEXT, colour=self._colour(text)), len(_FORMS) + 1)
+        parts = output_code(text, names, _LONGEST_TEXT, colour=self._colour(text))
+        return self._shown(one.id, title, text, parts, len(_FORMS) + 1, len(text))
 
     def _colour(self, text: str) -> bool:
         self.colour_room -= min(len(text), _LONGEST_TEXT)
@@ -145,10 +153,21 @@ class _Maker:
         text = _read(ref) if self.text_room >= min(ref.length if ref else 0, _LONGEST_TEXT) else None
         return None if text is None or len(text[:_LONGEST_TEXT]) > self.text_room else text
 
-    def _shown(self, name: str, title: str, text: str, parts: Iterable[tuple[str | None, Markup]], order: int) -> dict[str, Any]:
+    def _shown(
+        self, name: str, title: str, text: str, parts: Iterable[tuple[str | None, Markup]], order: int, length: int
+    ) -> dict[str, Any]:
         made = list(parts)
         self.text_room -= sum(len(part) for _, part in made)
-        cut = f"The first {_LONGEST_TEXT:,} of {len(text):,} characters." if len(text) > _LONGEST_TEXT else ""
+        cut = (
+            f"The first {_LONGEST_TEXT:,} of {length:,} characters"
+            if len(text) > _LONGEST_TEXT
+            else f"{len(text):,} of {length:,} characters"
+        )
+        cut = (
+            ""
+            if length <= _LONGEST_TEXT
+            else cut + ("." if len(text) == length else f": lines are cut after {_LONGEST_LINE:,}, inputs' names left out.")
+        )
         return {"id": f"text-{own_id(name, 'g')}", "title": f"{title} ({clean(name, limit=20)})", "parts": made, "cut": cut, "order": order}
 
     def _pictures(self, graph: Graph) -> Iterator[dict[str, str]]:

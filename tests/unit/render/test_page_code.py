@@ -109,7 +109,16 @@ def test_colour_is_bounded_apart_from_the_text(tmp_path, monkeypatch):
 def test_a_text_that_is_cut_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(graphs, "_LONGEST_TEXT", 60)
     (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
-    assert first["forms"][0]["cut"] == f"The first 60 of {len(DYNAMO):,} characters."
+    assert first["forms"][0]["cut"].startswith(f"The first 60 of {len(DYNAMO):,} characters")
+
+
+def test_a_line_with_thousands_of_inputs_leaves_room_for_the_operators(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "_LONGEST_TEXT", len(DYNAMO) - 60)
+    monkeypatch.setattr(graphs, "_LONGEST_LINE", 30)
+    (first, *_), _ = graphs.graphs(rich_report(tmp_path), AT, None)
+    text = "".join(part for _, part in first["forms"][0]["parts"])
+    assert "GraphModule(torch.nn.Mod ..." in text and "(z,)" in text and "l_batch_ =" not in text
+    assert first["forms"][0]["cut"].endswith(f" of {len(DYNAMO):,} characters: lines are cut after 30, inputs' names left out.")
 
 
 def test_a_log_that_is_gone_leaves_the_texts_out(tmp_path):
