@@ -37,6 +37,9 @@ class CompiledCallable:
         return self.name, self.place
 
 
+APART = "dynadiag_apart"
+"""An option for `torch.compile` of ours: what is compiled is part of something that is watched, and not watched itself."""
+
 # What a call gave, or what it raised.
 After = Callable[[Any, Optional[BaseException]], None]  # noqa: UP045 - Python 3.9 makes this at run time
 # What is called, the number of its call from 1, and the arguments; may give what is told of the end of the call.
@@ -75,17 +78,19 @@ class CompiledCalls:
         if self._unpatch is not None:
             self._unpatch()
 
-    def _answer(self, model: Any, options: Mapping[str, Any]) -> Any:
-        import torch
+    def watch(self, function: Any) -> Any:
+        """A function that is not compiled, watched as what is."""
+        watched = self._stand_in(self._noted(function, function, {}))
+        watched._torchdynamo_orig_callable = function  # as `uncompiled` finds what is behind it
+        return watched
 
+    def _answer(self, model: Any, options: Mapping[str, Any]) -> Any:
+        apart = APART in options
+        options = {name: value for name, value in options.items() if name != APART}
         compiled = self._compile(model, **self._change(options))
-        if self._stopped or options.get("disable"):
+        if self._stopped or apart or options.get("disable"):
             return compiled
-        if self._eager and not self.known:
-            torch.compiler.set_stance("force_eager")
-        place = _place_outside_torch()
-        callee = CompiledCallable(number=len(self.known) + 1, name=_name(model), place=place, compiled=compiled, options=dict(options))
-        self.known.append(callee)
+        callee = self._noted(model, compiled, options)
         if is_optimized_module(compiled):
             self._modules[id(compiled)] = callee
             if self._unpatch is None:
@@ -93,6 +98,16 @@ class CompiledCalls:
             return compiled
         # A class, which torch patches in place, is left alone.
         return self._stand_in(callee) if hasattr(compiled, "__code__") else compiled
+
+    def _noted(self, model: Any, compiled: Any, options: Mapping[str, Any]) -> CompiledCallable:
+        import torch
+
+        if self._eager and not self.known:
+            torch.compiler.set_stance("force_eager")
+        place = _place_outside_torch()
+        callee = CompiledCallable(number=len(self.known) + 1, name=_name(model), place=place, compiled=compiled, options=dict(options))
+        self.known.append(callee)
+        return callee
 
     def _stand_in(self, callee: CompiledCallable) -> Any:
         compiled = callee.compiled

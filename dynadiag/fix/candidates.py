@@ -10,9 +10,10 @@ from typing import Final
 
 from dynadiag.advice import legality
 from dynadiag.errors import DynadiagError
-from dynadiag.fix import libraries
+from dynadiag.fix import libraries, moves
 from dynadiag.fix.change import Candidate, Left
 from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.rules import train_steps
 from dynadiag.fix.sources import Sources
 from dynadiag.model import applied_advice
 from dynadiag.model.report import Advice, Finding, Report
@@ -41,11 +42,11 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
     found: dict[tuple[Edit, ...], Candidate] = {}
     left: list[Left] = []
     for finding in report.findings:
-        if finding.severity == "note" and not finding.fix:
+        if finding.severity == "note" and not finding.fix and not finding.code.startswith("DR"):
             continue
         whys: list[str] = []
         made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
-        for find in (libraries.own_lines, libraries.tried):
+        for find in (libraries.own_lines, libraries.tried, moves.moved):
             made += find(finding, report, sources, whys, unsafe=unsafe)
         for one in made:
             known = found.get(one.edits)
@@ -64,6 +65,8 @@ def _unadvised(finding: Finding) -> str:
 
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     for advice in finding.fix:
+        if advice.slug == train_steps.SLUG:  # `moves` says what comes of it
+            continue
         gives_up = UNSAFE.get(advice.slug)
         if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:
             whys.append(f"`{advice.slug}` is not applied automatically: {advice.text}")

@@ -13,6 +13,7 @@ class Candidate:
 
     `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
     the place of a branch; `attributes` may be bound to other tensors than before.
+    `of_backend`: it is about the back end, which no other may replace in the search.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Candidate:
     gradients_why: str | None = None
     branch: bool = False
     attributes: tuple[str, ...] = ()
+    of_backend: bool = False
 
     @property
     def is_option(self) -> bool:

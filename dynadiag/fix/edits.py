@@ -23,13 +23,14 @@ class EditError(DynadiagError):
 class Edit:
     """Lines of a file to replace. `old` are lines of code without indentation, found at line `near` (from 1) or wherever they stand alone.
 
-    Where `old` is empty, `new` is put behind the imports of the file.
+    Where `old` is empty, `new` is put behind the imports of the file. `observed` takes the place of `new` in the runs of a proof.
     """
 
     file: str
     old: tuple[str, ...]
     new: tuple[str, ...]
     near: int | None = None
+    observed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -162,14 +163,18 @@ def _said(node: ast.AST, span: Span, depth: int) -> Iterator[str]:
             # Of a loop whose first line alone is replaced, the kind and what is in it stay.
             alone = first is not None and span.begin <= first < span.end and body and body[0].lineno >= span.end
             yield f"{depth} {type(one).__name__ if alone else _header(one)}"
+            decorators: list[ast.expr] = getattr(one, "decorator_list", [])
+            yield from (f"{depth} @{ast.dump(each)}" for each in decorators if not span.begin <= each.lineno < span.end)
             yield from _said(one, span, depth + 1)
 
 
 def _header(node: ast.AST) -> str:
-    """The node as a dump without the blocks in it."""
+    """The node as a dump without the blocks in it and the decorators on it."""
     parts = []
     for field, value in ast.iter_fields(node):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.excepthandler | ast.match_case):
+            continue
+        if field == "decorator_list":
             continue
         dumped = [ast.dump(one) if isinstance(one, ast.AST) else repr(one) for one in (value if isinstance(value, list) else [value])]
         parts.append(f"{field}={dumped}")

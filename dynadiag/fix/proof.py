@@ -62,11 +62,13 @@ class NotProvableError(Exception):
 
 @dataclass(kw_only=True)
 class Prover:
-    """Proves changes of one program. `backend` is that of the search: "eager" instead, where the script compiles with nothing else."""
+    """Proves changes of one program. `backend` is that of the search: "eager" instead where the script compiles with
+    nothing else, and None (the script's own) where the changes are about the back end itself.
+    """
 
     runner: Runner
     originals: Mapping[str, str]
-    backend: str
+    backend: str | None
     plain: Outcome = field(init=False)
     again: Outcome = field(init=False)
     compiled: Outcome = field(init=False)
@@ -91,6 +93,8 @@ class Prover:
         self._note_sides(self.again)
         if set(self.plain.backends) == {"eager"}:
             self.backend = "eager"
+        if any(one.of_backend for one in candidates):
+            self.backend = None
         self.noisy = noisy_lines(self.plain.stdout, self.again.stdout)
         differs, self.calls = self._differs(self.plain, self.again)
         if differs is not None:
@@ -106,9 +110,9 @@ class Prover:
                 self._note_sides(outcome)
         self.compiled = self.runner.run(recorded=True, eager=False, backend=self.backend)
         if not self.compiled.ended or self.compiled.report is None:
-            raise NotProvableError(f"the script does not run with backend {self.backend}: {self.compiled.why}")
+            raise NotProvableError(f"the script does not run with {self.backend_words}: {self.compiled.why}")
         if (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):
-            said = f"with backend {self.backend} it ends with {_ended(self.compiled)}, and in eager with {_ended(self.plain)}"
+            said = f"with {self.backend_words} it ends with {_ended(self.compiled)}, and in eager with {_ended(self.plain)}"
             raise NotProvableError(f"the script does not do the same: {said}")
         if min(self.calls.values()) * (1 + len(self.varied)) < LEAST_CALLS:
             raise NotProvableError(f"too few calls of its compiled callables: at least {LEAST_CALLS} have to be compared")
@@ -138,6 +142,11 @@ class Prover:
         return Verdict(proven=True, calls=sum(self.calls.values()) * len(compared), compared=tuple(compared), standing=now)
 
     @property
+    def backend_words(self) -> str:
+        """The back end of the search, for people."""
+        return "its own back end" if self.backend is None else f"backend {self.backend}"
+
+    @property
     def first(self) -> Standing:
         """How the original program stands with the back end of the search."""
         assert self.compiled.report is not None
@@ -145,7 +154,7 @@ class Prover:
 
     def recorded(self, changes: Sequence[Candidate]) -> Outcome:
         """The program with these changes, compiled on its own data and recorded; run once."""
-        new = texts.changed(self.originals, changes)
+        new = texts.changed(self.originals, changes, observed=True)
         known = digest("recorded", sorted(new.items()))
         if known not in self._recorded:
             self._recorded[known] = self._run(changes, new, recorded=True, eager=False, backend=self.backend)
@@ -161,7 +170,7 @@ class Prover:
             if eager and all(one.is_option for one in new):
                 continue
             backend = None if eager else self.backend
-            outcome = self._run(changes, texts.changed(self.originals, changes), vary=vary, eager=eager, backend=backend)
+            outcome = self._run(changes, texts.changed(self.originals, changes, observed=True), vary=vary, eager=eager, backend=backend)
             why = self.why_other(reference, outcome)
             if why is not None:
                 return f"on other data {why}"
@@ -183,7 +192,7 @@ class Prover:
                 reference, why = self._forced(group, side)
                 if why is not None:
                     return why
-                marked = texts.changed(self.originals, changes, marked=True)
+                marked = texts.changed(self.originals, changes, observed=True, marked=True)
                 why = self.why_other(reference, self._run(changes, marked, force=reference.changes["force"]))
                 if why is not None:
                     return f"with the condition forced to be {side} {why}"

@@ -80,7 +80,7 @@ class Search:
             self._leave(one, "not tried: the time limit was reached")
         elif not showing & set(one.cures):
             known = bool(self.prover.first.shows(one.cures))
-            why = "another change has cured it already" if known else f"the finding does not show with backend {self.prover.backend}"
+            why = "another change has cured it already" if known else f"the finding does not show with {self.prover.backend_words}"
             self._leave(one, why)
         else:
             return False

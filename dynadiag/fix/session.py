@@ -123,12 +123,13 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     return _result(baseline, report, sources, state, known)
 
 
-def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate]) -> dict[str, str]:
+def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate], *, observed: bool = False) -> dict[str, str]:
     """The new texts of the user's files; what changes in libraries is in a patch module that the script imports first.
 
+    `observed`: as proofs run them, with what a move leaves plain watched as before.
     Raises EditError where that cannot be made.
     """
-    new = texts.changed(sources.texts, kept)
+    new = texts.changed(sources.texts, kept, observed=observed)
     own = {file: text for file, text in new.items() if file not in sources.modules}
     if len(own) == len(new):
         return own
@@ -157,7 +158,7 @@ def _searched(
         state.not_proven = str(error)
         return state
     finally:
-        state.backend = prover.backend
+        state.backend = prover.backend or "the script's own"
     search = state.search = Search(prover=prover, until=until, say=say)
     search.run(wanted)
     state.kept = list(search.kept)
@@ -171,7 +172,7 @@ def _finish(baseline: Baseline, report: Report, sources: Sources, state: _State,
     state.after = None
     while state.kept:
         say("running the patched script with its own back end")
-        outcome = replace(state.runner.last(_delivered(baseline, sources, state.kept)), free=free(state.kept))
+        outcome = replace(state.runner.last(_delivered(baseline, sources, state.kept, observed=True)), free=free(state.kept))
         why = _why_not_in_the_end(state.search.prover, report, outcome, state.kept)
         if why is None:
             state.after = outcome
@@ -189,6 +190,9 @@ def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOpti
     """Time the program before and after; what makes it slower goes, and the last run is made again without it."""
     assert state.search is not None
     wanted = used_gpu(report) if options.bench is None else options.bench
+    if wanted and any(edit.observed is not None for one in state.kept for edit in one.edits):
+        state.no_speed = "what is compiled is another callable than before: `dynadiag bench --variants` compares whole iterations"
+        return
     if not wanted or time.monotonic() > until:
         state.no_speed = (
             "the time limit was reached" if wanted else "--bench was not given" + (", and no GPU was used" if options.bench is None else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from dynadiag.advice.legality import selections
@@ -16,9 +17,10 @@ Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""
 
 
-def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, marked: bool = False) -> dict[str, str]:
+def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, observed: bool = False, marked: bool = False) -> dict[str, str]:
     """The new texts of the files that change. Raises EditError where two changes touch the same lines.
 
+    `observed`: with the lines that proofs run, which are watched as the original ones were.
     `marked`: with `SELECT` around the conditions of selections, so that a run can force them.
     """
     texts: dict[str, str] = {}
@@ -31,6 +33,8 @@ def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, marke
         text, places = originals[file], list[tuple[Span, Candidate]]()
         for _, edit, one in work:
             before = text.count("\n")
+            if observed and edit.observed is not None:
+                edit = replace(edit, new=edit.observed)
             text, now = applied(text, edit)
             more = text.count("\n") - before
             places = [(now, one), *((Span(span.begin + more, span.end + more), each) for span, each in places)]

@@ -85,7 +85,7 @@ def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Se
 
 
 def _is_free(name: str, free: frozenset[str]) -> bool:
-    return name.rpartition(".")[2] in free
+    return name.partition(" ")[0].rpartition(".")[2] in free
 
 
 def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) -> str | None:

@@ -37,20 +37,22 @@ class CallLog:
         self.active = False
         self._most, self._left, self._vary = most, cap_bytes, vary
         self._kept: dict[tuple[str, str], torch.Tensor] = {}
-        self._watched: dict[int, tuple[str, Any]] = {}
+        self._watched: dict[str, Any] = {}
         self._totals: Counter[str] = Counter()
+        self._names: dict[Any, str] = {}
         self._leaves: list[tuple[dict[str, Any], str, Any]] = []
 
     def before(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> After | None:
         """Note a call that is about to be made; gives what notes its end."""
-        name = f"{callee.number} {callee.name}"
-        self._totals[name] = number
+        name = self._names.setdefault(_identity(callee.original), f"{callee.number} {callee.name}")
+        self._totals[name] += 1
+        number = self._totals[name]
         if self._vary:
             with aside():
                 _vary((*args, *kwargs.values()), self._vary)
         if number > self._most or self.full:
             return None
-        self._watched.setdefault(callee.number, (name, callee.original))
+        self._watched.setdefault(name, callee.original)
         with aside():
             self._note_gradients()
             state = find_state(callee.original, args, kwargs)
@@ -77,7 +79,7 @@ class CallLog:
         """Note the state that the callables reach when the program ends, and how often each was called."""
         with aside():
             self._note_gradients()
-            for name, original in self._watched.values():
+            for name, original in self._watched.items():
                 self.calls.append({"callee": name, "number": 0, "after": self._of_state(find_state(original), "at the end")})
         totals = [("calls", name, count) for name, count in sorted(self._totals.items())]
         self.calls.append({"callee": "", "number": 0, "after": totals})
@@ -193,6 +195,14 @@ def _random() -> list[tuple[str, str, Any]]:
 def _bytes_of(state: Any) -> bytes:
     name, keys, *rest = state
     return repr((name, rest)).encode() + bytes(keys.tobytes())
+
+
+def _identity(original: Any) -> Any:
+    """What is compiled: one that is made or compiled anew in a loop is one function, unless it holds something of its own."""
+    plain = getattr(original, "__func__", original)
+    own = getattr(plain, "__closure__", None) or getattr(plain, "__defaults__", None) or getattr(plain, "__kwdefaults__", None)
+    code = getattr(plain, "__code__", None)
+    return id(original) if code is None or own else (code, id(getattr(original, "__self__", None)))
 
 
 def _vary(given: Any, rule: int) -> None:

@@ -28,9 +28,9 @@ from dynadiag.capture.script import UserCodeError, run_script
 from dynadiag.files import write_file
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
-CHOOSE, SELECT = "dynadiag_choose__", "dynadiag_select__"
-"""Names that instrumented texts call: around the condition of an `if`, and around the first argument of a `torch.where`. Python changes
-names in classes that begin with two underscores."""
+CHOOSE, SELECT, WATCH = "dynadiag_choose__", "dynadiag_select__", "dynadiag_watch__"
+"""Names that instrumented texts call: around the condition of an `if`, around the first argument of a `torch.where`, and around a function
+that is watched without being compiled. Python changes names in classes that begin with two underscores."""
 
 _streams: list[Any] = []
 
@@ -114,7 +114,9 @@ class _Watch:
 
             NoisySums(job.noise).__enter__()  # type: ignore[no-untyped-call]
         self._log = CallLog(most=job.most_calls, cap_bytes=job.cap_bytes, vary=job.vary)
-        CompiledCalls(self._log.before, eager=job.eager, change=self._options).install()
+        calls = CompiledCalls(self._log.before, eager=job.eager, change=self._options)
+        calls.install()
+        setattr(builtins, WATCH, calls.watch)
 
     def _options(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         backend = given.get("backend", "inductor")

@@ -32,6 +32,7 @@ class Answers:
     """A prover to which a set of changes is proven unless `wrong` holds the question; each cures its own finding."""
 
     backend = "eager"
+    backend_words = "backend eager"
 
     def __init__(self, *wrong: str, cures: dict[str, str] | None = None, hidden: set[str] | None = None, killed_at: int = 99) -> None:
         self.originals = {FILE: TEXT}

@@ -1,0 +1,89 @@
+"""Candidates that move something: the model compiled instead of the train step, what is made anew each time out of its loop or function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dynadiag.errors import DynadiagError
+from dynadiag.facts.user_frames import is_own_file, source_function
+from dynadiag.fix.change import Candidate
+from dynadiag.fix.edits import Edit, EditError, applied
+from dynadiag.fix.rules import hoists, train_steps
+from dynadiag.fix.sources import Sources
+from dynadiag.model.report import Finding, Report
+
+_OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
+_TEXTS = {
+    hoists.HOIST: "Make `{name}` once, before the loop, instead of in each round",
+    hoists.CONSTANT: "Make the value once, before the function, instead of in each call (`{name}`)",
+    train_steps.SLUG: "Compile `{name}` where it is made, and leave the train step in plain Python",
+}
+
+
+def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
+    """What can be tried for a finding; the reasons for what has a place, but cannot be moved, go to `whys`."""
+    del unsafe  # none gives anything up that a proof does not compare
+    for find in (_compiled_apart, _out_of_loops, _out_of_function):
+        try:
+            yield from find(finding, report, sources)
+        except DynadiagError as error:
+            whys.append(f"nothing can be moved: {error.message}")
+
+
+def _candidate(slug: str, name: str, edits: tuple[Edit, ...], finding: Finding, text: str, *, of_backend: bool = False) -> Candidate:
+    for edit in edits:
+        applied(text, edit)
+    return Candidate(
+        id="",
+        slug=slug,
+        text=_TEXTS[slug].format(name=name),
+        edits=edits,
+        spans=hoists.spans_of(edits),
+        cures=(finding.fingerprint,),
+        attributes=(name,) if slug == hoists.CONSTANT else (),
+        of_backend=of_backend,
+    )
+
+
+def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    advice = next((one for one in finding.fix if one.slug == train_steps.SLUG), None)
+    if advice is None or finding.where is None:
+        return
+    model = (advice.after or "").removesuffix(".compile()")
+    file, text = sources.text(finding.where.file)
+    sites = [one for one in report.graph_breaks if one.id in finding.evidence]
+    frames = [report.run.frame(one) for site in sites for one in site.frames]
+    names = dict.fromkeys(name for one in frames if one is not None and (name := source_function(one.name)) is not None)
+    why: EditError | None = None
+    for name in names:
+        try:
+            edits = train_steps.compiled_apart(file, text, name, model)
+        except EditError as error:
+            why = why or error
+        else:
+            yield _candidate(train_steps.SLUG, model, edits, finding, text)
+            return
+    raise why or EditError("the compiled function is not recorded")
+
+
+def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    if not finding.code.startswith("DR"):
+        return
+    found = {change.source for one in report.recompiles if one.id in finding.evidence for change in one.changed}
+    named = frozenset(match[1] for one in found for match in _OBJECT.finditer(one))
+    file, text = sources.text(sources.script)
+    for names in ([None] if any("backend" in one for one in found) else []) + ([named] if named else []):
+        for edits, target in hoists.out_of_loops(file, text, names):
+            yield _candidate(hoists.HOIST, target, edits, finding, text, of_backend=names is None)
+
+
+def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    where = finding.where
+    if not finding.code.startswith("GB") or where is None or where.line is None or not is_own_file(where.file, report.run):
+        return
+    if not hoists.makes_constant(where.code or ""):
+        return
+    file, text = sources.text(where.file)
+    edits, name = hoists.out_of_function(file, text, where.line)
+    yield _candidate(hoists.CONSTANT, name, edits, finding, text)

@@ -1,0 +1,89 @@
+"""A train step that was compiled whole: the model is compiled in its place, with what `torch.compile` was given."""
+
+from __future__ import annotations
+
+import ast
+
+from dynadiag.capture.compiled_calls import APART
+from dynadiag.fix.edits import Edit, EditError
+from dynadiag.fix.inside.running import WATCH
+
+SLUG = "compile-model-apart"
+
+
+def compiled_apart(file: str, text: str, function: str, model: str) -> tuple[Edit, ...]:
+    """The edits that compile `model` where it is made, and leave `function` as it is.
+
+    Both are at the module's top level: one `model = ...`, and `@torch.compile` above the function or one `step = torch.compile(function)`.
+    In proofs the plain step is still observed as the compiled one was, and the model's own calls are not.
+    Raises EditError for anything else.
+    """
+    tree = ast.parse(text)
+    made = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == model and isinstance(one.ctx, ast.Store)]
+    binds = [one for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == model and len(one.targets) == 1]
+    if len(made) != 1 or len(binds) != 1:
+        raise EditError(f"`{model}` is not assigned once, at the top level of the file")
+    step, options = _step(file, text, tree, function)
+    rows = _rows(text, binds[0])
+    words = ", ".join(options)
+    seen = ", ".join([*options, f"{APART}=True"])
+    put = Edit(
+        file=file,
+        old=rows,
+        new=(*rows, f"{model}.compile({words})"),
+        near=binds[0].lineno,
+        observed=(*rows, f"{model}.compile({seen})"),
+    )
+    return put, step
+
+
+def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, list[str]]:
+    """The edit that takes `torch.compile` from the function, and what it was given."""
+    found = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function), None)
+    if found is None:
+        raise EditError(f"`{function}` is no function at the top level of the file")
+    for decorator in found.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        if ast.unparse(call.func if call is not None else decorator) == "torch.compile":
+            if call is not None and call.args:
+                raise EditError("the decorator is given more than options")
+            rows = _rows(text, decorator)
+            return Edit(file=file, old=rows, new=(), near=decorator.lineno, observed=(f"@{WATCH}",)), _options(call)
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.compile" and one.args]
+    calls = [one for one in calls if ast.unparse(one.args[0]) == function]
+    holders = [one for one in tree.body if isinstance(one, ast.Assign) and one.value in calls]
+    if len(calls) != 1 or len(holders) != 1 or len(calls[0].args) != 1:
+        raise EditError(f"`{function}` is not compiled in one place, at the top level of the file")
+    left = ", ".join(ast.unparse(one) for one in holders[0].targets)
+    edit = Edit(
+        file=file,
+        old=_rows(text, holders[0]),
+        new=(f"{left} = {function}",),
+        near=holders[0].lineno,
+        observed=(f"{left} = {WATCH}({function})",),
+    )
+    return edit, _options(calls[0])
+
+
+def _options(call: ast.Call | None) -> list[str]:
+    options = [] if call is None else call.keywords
+    names = {one.arg for one in options}
+    if None in names or not all(_is_constant(one.value) for one in options):
+        raise EditError("`torch.compile` is given options that are not written there")
+    return [f"{one.arg}={ast.unparse(one.value)}" for one in options]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
+
+
+def _rows(text: str, node: ast.stmt | ast.expr) -> tuple[str, ...]:
+    rows = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    indent = len(rows[0]) - len(rows[0].lstrip())
+    if indent or any(one in rows[-1] for one in ";"):
+        raise EditError("the line holds more than one statement")
+    return tuple(rows)
