@@ -47,8 +47,8 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "Written by `python benchmarks/sweep_table.py` from `benchmarks/sweep_models/rows.jsonl`, the rows of"
         " `dynadiag sweep benchmarks/sweep_models/matrix.toml` (without paths of the machine). "
-        f"Measured on {' and '.join(days)}, two cores that also ran other programs, CPU only, backend `eager`, inference, small"
-        " configurations with random weights, each model called three times. Python "
+        f"Measured on {' and '.join(days)}, two cores that also ran other programs, CPU only, backend `eager`, inference, random"
+        " weights (those of transformers with small sizes), each model called three times. Python "
         f"{', '.join(sorted({row.python or '?' for row in kept}))}; {_versions(kept)}. The counts do not depend on the load; CPU seconds do"
         " a little.",
         "",
