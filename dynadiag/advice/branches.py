@@ -105,7 +105,7 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Said]:
     elif (choice := if_expression(line)) is not None:
         yield from _expression(context, place, choice, text)
     elif isinstance(statement := place.statement(), ast.If) and not line.code.startswith("elif"):
-        yield from _statement(place, statement, text)
+        yield from _statement(context, place, statement, text)
 
 
 def _left_out(context: BreakContext) -> Iterator[Advice]:
@@ -177,15 +177,15 @@ def _asks_in_turn(test: ast.expr) -> bool:
     return isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
 
 
-def _statement(place: Place, statement: ast.If, condition: str) -> Iterator[Said]:
+def _statement(context: BreakContext, place: Place, statement: ast.If, condition: str) -> Iterator[Said]:
     body, before = statement.body, place.written(statement, statement)
     if len(body) == 1 and isinstance(body[0], ast.Raise) and not statement.orelse:
         message = _message(place, body[0])
         if message is not None:
             after = f"torch._assert_async({negated(condition)}, {message})"
-            yield Advice(
-                slug="if-check", text="Check on the device; the error then comes later, as a RuntimeError", before=before, after=after
-            )
+            also = "" if context.returns else f", also where `{place.node.name}` is called uncompiled"
+            text = f"Check on the device; the error then comes later, as a RuntimeError{also}"
+            yield Advice(slug="if-check", text=text, before=before, after=after)
     elif not place.is_single(statement.test) or not _chooses_alike(place, statement.test):
         return
     elif len(body) == 1 and isinstance(body[0], ast.Return):

@@ -67,9 +67,9 @@ def _learning_rate() -> Iterable[Advice]:
 def sides_of_integer(cause: Cause) -> int | None:
     """How many versions do for an integer attribute of a module that is a symbol; None where it has to be known.
 
-    The option leaves those constant that torch reaches through a global (`G['net'].step`, torch 2.15).
+    The option leaves those constant that torch reaches through a global (`G['net'].step`, torch 2.15), and all under `dynamic=False`.
     """
-    if cause.kind != "value" or not is_module_integer(cause) or is_global(cause.raw_source):
+    if cause.kind != "value" or not is_module_integer(cause) or is_global(cause.raw_source) or cause.dynamic_false:
         return None
     function, name = None if cause.resumed else cause.function, cause.source
     if function is None and (function := cause.reader) is not None and function.node.args.args:

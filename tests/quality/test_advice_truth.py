@@ -15,18 +15,18 @@ ADVISED = {
     "pads_odd_sizes": {"mark-dynamic": "at least 1 of these 3"},  # two ends of three were said: each side of a condition has a version
     "prints_its_shape_once": {"print-reorder": ""},  # a flag that the first call sets recompiles as well, whatever is marked
     "crops_that_are_equal_at_first": {},  # equal sizes are one symbol, so the second call recompiles, marked or not
-    "warms_up_for_three_calls": {"unspec-int-on-module": "3 versions do for all of its values"},
+    "warms_up_for_three_calls": {"unspec-int-on-module": "3 versions"},
     "corrects_its_bias": {"unspec-int-on-module": "at least 7 of these 8"},
     "fills_a_ring_buffer": {"unspec-int-on-module": "at least 2 of these 3"},
-    "writes_one_column_a_call": "is not recorded",
+    "writes_one_column_a_call": "Nothing is advised",
     "checks_in_a_helper": {"if-check": ""},
     "logs_under_written_names": {"item-capture": ""},
     "logs_under_names_of_each_call": "may need a Python number",
     "differentiates_twice": {"trace-grad": "begins behind `x = x.requires_grad_()`"},
     "skips_a_loss_that_is_not_finite": "becomes NaN",
     "keeps_degrees_by_size": "may make a container larger",
-    "reads_its_count_on_the_line_of_the_call": "is not recorded",
-    "reads_its_count_in_a_helper": "is not recorded",
+    "reads_its_count_on_the_line_of_the_call": "Nothing is advised",
+    "reads_its_count_in_a_helper": "Nothing is advised",
     "only_counts_its_calls": {"count-outside": "all 8 recompiles"},
     "weighs_classes_by_their_number": "checks the length of its `weight`",
     "adds_counts_to_a_buffer": {"shape-capture": ""},
