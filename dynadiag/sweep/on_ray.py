@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import socket
@@ -32,15 +34,17 @@ def run(tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | N
     """
     ray = _connected(address)
     remote = ray.remote(max_retries=_RETRIES, num_cpus=cpus)(_perform)
-    try:
-        pending = {remote.options(num_gpus=task.arm.gpus, name=task.subject[:80]).remote(task, limits): task for task in tasks}
-        while pending:
-            ready, _ = ray.wait(list(pending), num_returns=1, timeout=_WAIT_S)
-            for reference in ready:
-                task = pending.pop(reference)
-                yield task, _taken(ray, reference, task, folder)
-    finally:
-        ray.shutdown()
+    # Ray 2.60 prints what it says about a lost node to stdout, where the result goes, even with log_to_driver=False. Its logs have it too.
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            pending = {remote.options(num_gpus=task.arm.gpus, name=task.subject[:80]).remote(task, limits): task for task in tasks}
+            while pending:
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=_WAIT_S)
+                for reference in ready:
+                    task = pending.pop(reference)
+                    yield task, _taken(ray, reference, task, folder)
+        finally:
+            ray.shutdown()
 
 
 def _connected(address: str | None) -> Any:
