@@ -101,7 +101,7 @@ def project(folder: Path) -> None:
     shutil.copy(ROOT / "samples/text_classification.py", folder)
     for words in (["init", "-qb", "main"], ["add", "."], ["commit", "-qm", "x"], ["commit", "-qm", "y", "--allow-empty"]):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words], cwd=folder, check=True)
-    run(["explain", "-q", "train.py"], folder, check=True)
+    run(["explain", "-q", "--no-probe", "train.py"], folder, check=True)
     recorded = folder / "dynadiag-runs/0001-train"
     for name in ("0002-train", "0001-text-classification"):
         shutil.copytree(recorded, folder / "dynadiag-runs" / name)
