@@ -13,12 +13,14 @@ from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 
 _KEEPS_HISTORY = (2, 11)
+_IN_PLACE = (2, 15)  # before, `Module.compile()` compiles nothing of a class of torch.nn, a Sequential for one (seen on 2.11 and 2.13)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
 UPDATE_ALONE = (
     "this function computes no gradient, only what belongs around the update of an optimizer: Dynamo does not trace `zero_grad()` and the "
     "like, so call them outside of the compiled function"
 )
+COMPILE_APART = "compile-model-apart"
 MAY_DIFFER = "Results may differ in the last digits, and random numbers (dropout) altogether: other code is compiled"
 
 APART = (
@@ -44,14 +46,28 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold(APART)
     else:
         (model,) = context.modules
+        in_place = context.torch is not None and context.torch >= _IN_PLACE
         yield from say(
-            "compile-model-apart",
+            COMPILE_APART,
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
-            f"compile `{model}` once after it is created (pass what `torch.compile` was given): `{model}.compile()` leaves it the same "
-            "object with the same `state_dict()`, as `torch.compile` does not; its other calls, such as those under `no_grad`, are then "
-            f"compiled too; the train step itself stays plain Python. {MAY_DIFFER}",
-            after=f"{model}.compile()",
+            f"{compile_once(model, in_place=in_place)} The train step itself stays plain Python. {MAY_DIFFER}",
+            after=f"{model}.compile()" if in_place else f"{model} = torch.compile({model})",
         )
+
+
+def compile_once(model: str, *, in_place: bool) -> str:
+    """What to do with the model of a train step, and what it changes."""
+    if in_place:
+        return (
+            f"compile `{model}` in place, once after it is created (pass what `torch.compile` was given). Its other calls, such as those "
+            "under `no_grad`, are then compiled too. `torch.compile` would give another object, with other names in its `state_dict()`."
+        )
+    return (
+        f"wrap `{model}` once, right after it is created (pass what `torch.compile` was given), so that all that follows gets what "
+        "`torch.compile` returns. Its other calls, such as those under `no_grad`, are then compiled too, and the names in its "
+        f"`state_dict()` begin with `_orig_mod.`: save and load that of `{model}._orig_mod`. (`{model}.compile()` leaves the names, but "
+        "before torch 2.15 it compiles nothing where the class is one of torch.nn, such as Sequential.)"
+    )
 
 
 def _wants_gradient(place: Place) -> bool:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from dynadiag.advice.training import APART, MAY_DIFFER
+from dynadiag.advice.training import APART, COMPILE_APART, MAY_DIFFER, compile_once
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import Run
 
-_SLUG = "compile-model-apart"  # what `dynadiag.advice.training.train_step` calls the change that ends all of them
 _BESIDE = re.compile(r"lr_scheduler|LRScheduler|GradScaler")  # what belongs to a step and is none by itself
 _Group = tuple[GraphBreak, ...]
 
@@ -38,7 +37,7 @@ def is_train_step(group: Sequence[GraphBreak]) -> bool:
 
 
 def _belongs(site: GraphBreak) -> bool:
-    return site.unadvised == APART or any(advice.slug == _SLUG for advice in site.advice)
+    return site.unadvised == APART or any(advice.slug == COMPILE_APART for advice in site.advice)
 
 
 def _beside(site: GraphBreak) -> bool:
@@ -126,14 +125,10 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     """The change that ends all of them, once and with every line."""
     codes = [site.own_frame.code for site in _in_order(group) if _beside(site) and site.own_frame is not None and site.own_frame.code]
     what = _and([f"`{code}`" for code in unique(codes)]) or "the rest of the step"
-    found = {advice.after: advice for site in group for advice in site.advice if advice.slug == _SLUG}
+    found = {advice.after: advice for site in group for advice in site.advice if advice.slug == COMPILE_APART}
     if len(found) != 1 or any(site.unadvised == APART for site in group):
         return ()
     ((after, first),) = found.items()
-    model = (after or "").removesuffix(".compile()")
-    text = (
-        f"Do not compile the whole train step: leave {what} in plain Python, and compile `{model}` in place, once after it is created "
-        "(pass what `torch.compile` was given). Its other calls, such as those under `no_grad`, are then compiled too. `torch.compile` "
-        f"would give another object, with other names in its `state_dict()`. {MAY_DIFFER}"
-    )
-    return (Advice(slug=_SLUG, text=text, after=first.after, options=first.options),)
+    model, wraps, _ = (after or "").removesuffix(".compile()").partition(" = ")
+    text = f"Do not compile the whole train step: leave {what} in plain Python, and {compile_once(model, in_place=not wraps)} {MAY_DIFFER}"
+    return (Advice(slug=COMPILE_APART, text=text, after=first.after, options=first.options),)

@@ -743,6 +743,14 @@ def test_a_function_that_computes_a_gradient_is_no_train_step():
     assert list(found) == ["compile-model-apart"] and found["compile-model-apart"].after == "self.net.compile()"
 
 
+def test_a_model_is_wrapped_where_compiling_it_in_place_may_compile_nothing():
+    """`net.compile()` of a Sequential left three programs without a compiled line (2.11)."""
+    for torch in ("2.11.0", "2.13.0", None):
+        found, _ = said("GB0123", "loss = self.net(x)", ">>> loss.backward()", took=(WEIGHT,), torch=torch)
+        assert [one.after for one in found.values()] == ["self.net = torch.compile(self.net)"]
+        assert "right after it is created" in found["compile-model-apart"].text
+
+
 @pytest.mark.parametrize(
     "body",
     [

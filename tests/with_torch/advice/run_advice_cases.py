@@ -100,14 +100,14 @@ def attempt(case, how: Cure, reference, epochs=itertools.count(1)):
 def _attempt(case, how: Cure, reference):
     function = how.function or case.before
 
-    def compiled(f):
-        return torch.compile(f, backend=getattr(case, "backend", "eager"))
+    def compiled(f, compile=torch.compile):
+        return compile(f, backend=getattr(case, "backend", "eager"))
 
     def in_place(module):
         module._compiled_call_impl = compiled(module._call_impl)  # what `nn.Module.compile` does, with the back end of the case
 
     options = CONFIG.patch(**{name: kind() for name, kind in PATCHED.items() if hasattr(CONFIG, name)})
-    with options, mock.patch.object(torch.nn.Module, "compile", in_place):
+    with options, mock.patch.object(torch.nn.Module, "compile", in_place), mock.patch.object(torch, "compile", compiled):
         exec(how.setup, {"torch": torch, "logging": logging, "warnings": warnings})
         with Kept(Exception) as kept:
             return difference(case, reference, run(case, function, compiled, how.drives))

@@ -5,6 +5,8 @@ import torch
 from advice_cases import drives, option
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+IN_PLACE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
+
 
 def model_and_optimizer():
     torch.manual_seed(0)
@@ -32,8 +34,12 @@ class whole_train_step:
 
     @drives
     def compile_model_apart(compiled, model, opt, x):
-        model.compile()
-        assert "0.weight" in model.state_dict()  # `_orig_mod.0.weight` of `torch.compile(model)` ended a program that asks by name
+        if IN_PLACE:
+            model.compile()
+            assert "0.weight" in model.state_dict()  # `_orig_mod.0.weight` of `torch.compile(model)` ended a program that asks by name
+        else:
+            model = torch.compile(model)
+            assert "0.weight" in model._orig_mod.state_dict()
         opt.zero_grad()
         loss = model(x).sum()
         loss.backward()

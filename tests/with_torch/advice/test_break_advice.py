@@ -55,6 +55,7 @@ class Recorded:
         self.events: dict[int, list] = {}
         for event in self.run.breaks:
             self.events.setdefault(self.run.frame(event.frame).key.epoch, []).append(event)
+        self.captured = {self.run.frame(graph.frame).key.epoch for graph in self.run.graphs if graph.frame is not None}
 
     def ids(self, epoch):
         return {event.gb_id or "none" for event in self.events.get(epoch, [])}
@@ -105,6 +106,7 @@ def test_the_break_is_there_before_and_its_advice_cures_it(recorded, name):
         assert advice is not None, f"{slug} is not among {[advice.slug for advice in given]}"
         assert cure["error"] is None
         assert recorded.ids(cure["epoch"]) == set(cure["remains"]), f"{slug} leaves breaks"
+        assert cure["epoch"] in recorded.captured, f"with {slug} nothing is compiled"
         applied = cure["source"] + cure["setup"]
         assert contains_in_order(squeezed(applied), advice.after or ""), f"{slug} says {advice.after!r}, the test did {applied}"
         assert all(option in applied for option in advice.options)
