@@ -29,6 +29,9 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "eager": ("#bc4c00", "#f0883e"),
     "unknown": ("#6e7781", "#7d8590"),
     "on_mark": ("#ffffff", "#0d1117"),
+    # Source code of a page, also on the fills of a ladder's rows.
+    "keyword": ("#cf222e", "#ff7b72"),
+    "number": ("#116329", "#56d364"),
     # Fills behind ink.
     "compiled_fill": ("#dafbe1", "#12301b"),
     "partly_fill": ("#fff8c5", "#3a2d05"),

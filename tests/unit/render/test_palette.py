@@ -36,6 +36,13 @@ def test_marks_are_readable_on_the_ground_and_under_their_text(ground):
     assert contrast(palette.COLOURS["on_mark"][ground], palette.COLOURS["broken"][ground]) >= 4.5
 
 
+@pytest.mark.parametrize("ground", [0, 1])
+@pytest.mark.parametrize("behind", ["ground", "panel", "broken_fill", "compiled_fill"])
+def test_code_is_readable_in_every_row_of_a_ladder(behind, ground):
+    for token in ("keyword", "link", "dim", "accent", "number"):
+        assert contrast(palette.COLOURS[token][ground], palette.COLOURS[behind][ground]) >= 4.5, token
+
+
 def test_a_style_sheet_has_the_used_classes_only_and_both_grounds():
     text = palette.style(["dd-bg", "dd-o", "no such class"])
     light, dark = text.split("@media (prefers-color-scheme:dark)")
