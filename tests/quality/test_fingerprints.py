@@ -99,8 +99,13 @@ def truth(report, text: str) -> dict[str, str]:
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
                 programs[line] = before.get(node.name, node.name)
     found: dict[str, str] = {}
+
+    def place_of(pair):
+        one, where = pair
+        return where.line or 0, one.code, one.cost.value if one.cost else 0, one.title  # equal ones are not always reported in one order
+
     places = [(one, one.where) for one in report.findings if one.where is not None]
-    for one, where in sorted(places, key=lambda pair: (pair[1].line or 0, pair[0].code, pair[0].cost.value if pair[0].cost else 0)):
+    for one, where in sorted(places, key=place_of):
         function = re.sub(r"torch_dynamo_resume_in_(\w+?)_at_.*", r"\1", (where.function or "").rpartition(".")[2])
         key = f"{programs[where.line or 0]} {before.get(function, function)} {one.code}"
         found[next(f"{key} {n}" for n in range(99) if f"{key} {n}" not in found)] = one.fingerprint
