@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -199,14 +200,23 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     ]
     said = row.reason or row.verdict or ", ".join(told)
     clean_run = row.status == "done" and not told
-    tone: Tone = "bad" if row.status not in WELL else "plain" if row.status == "skipped" else "good" if clean_run else "unclear"
     return {
         "word": _word(row.status) if row.status != "done" else "clean" if clean_run and row.graphs else "done" if not told else "",
         "said": clean(said, limit=_CELL),
         "whole": clean(said, limit=_WIDTH),
         "href": None if name is None else quote(f"{TASKS}/{row.key}/{name}"),
-        "tone": tone,
+        "tone": _tone(row, clean_run=clean_run),
     }
+
+
+def _tone(row: Row, *, clean_run: bool) -> Tone:
+    """Green is what was seen to be well: graphs that were compared and are equal, a run with nothing to tell."""
+    if row.status not in WELL:
+        return "bad"
+    if row.status == "skipped" or (row.verdict is not None and row.verb != "parity"):
+        return "plain"
+    well = clean_run if row.verdict is None else re.match(r"0 differences in [1-9]", row.verdict) is not None
+    return "good" if well else "unclear"
 
 
 def document_of_table(table: Table, shown: str) -> Document:

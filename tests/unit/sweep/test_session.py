@@ -17,8 +17,8 @@ import pytest
 from dynadiag.errors import OutputError
 from dynadiag.sweep import perform, rows, show
 from dynadiag.sweep.matrix import read_matrix
-from dynadiag.sweep.session import TASKS, SweepOptions, sweep
-from tests.unit.sweep.sweep_builders import write_matrix
+from dynadiag.sweep.session import TASKS, SweepOptions, SweepState, sweep
+from tests.unit.sweep.sweep_builders import row_of, write_matrix
 
 ROOT = Path(__file__).parents[3]
 
@@ -203,3 +203,20 @@ def test_a_task_gets_gpus_of_its_own(tmp_path, monkeypatch):
     assert [row.gpus for row in state.rows] == said
     spans = sorted((row.gpus, datetime.fromisoformat(row.started_at).timestamp(), row.wall_s) for row in state.rows)
     assert all(one[1] + one[2] <= two[1] + 0.002 for one, two in itertools.pairwise(spans) if one[0] == two[0])  # never shared
+
+
+@pytest.mark.parametrize(
+    ("changed", "tone"),
+    [
+        ({"verb": "parity", "verdict": "0 differences in 2 of 2 graphs"}, "good"),
+        ({"verb": "parity", "verdict": "0 differences in 0 of 1 graphs"}, "unclear"),
+        ({"verb": "parity", "verdict": "2 differences in 1 of 1 graphs"}, "unclear"),
+        ({"verb": "bench", "verdict": "default SLOWER 0.37x"}, "plain"),
+        ({"verb": "explain", "break_sites": 0}, "good"),
+        ({"verb": "explain", "break_sites": 1}, "unclear"),
+        ({"verb": "explain", "status": "timed out"}, "bad"),
+    ],
+)
+def test_green_in_the_matrix_is_what_was_seen_to_be_well(tmp_path, changed, tone):
+    state = SweepState(folder=tmp_path, tasks=(), rows=(), before=0)
+    assert show._cell(state, row_of(**({"status": "done", "recompiles": 0, "fallbacks": 0} | changed)))["tone"] == tone
