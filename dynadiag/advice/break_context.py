@@ -182,8 +182,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         returns=editable and in_function_itself(event, run),
         itself=editable and torch_frame in all_breaks(run).itself,
         sizes_vary=sizes_vary(run),
-        packs=PACKED.search(f"{event.context} {line.code}") is not None
-        or (own is not None and epoch_of(event, run) in all_breaks(run).packing),
+        packs=_packs(event, line, run, own),
         resumed=_is_resumed(event, run),
         leaves=takes_leaves((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
         all_contexts="\n".join((event.context or "", *all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
@@ -195,11 +194,20 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         modules=called_modules(own, run),
         functions=_functions(run),
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
-        callers=(
-            *(place for one in stack if (place := function_around(run, one.file, one.line)) is not None),
-            *(place for one in stack if one.function == "<module>" for place in catching_around(run, one.file, one.line)),
-        ),
+        callers=tuple(_callers(stack, run)),
     )
+
+
+def _packs(event: BreakEvent | GraphBreak, line: SourceLine, run: Run, own: Location | None) -> bool:
+    """Whether the line packs sequences, or the program does."""
+    here = PACKED.search(f"{event.context} {line.code}") is not None
+    return here or (own is not None and epoch_of(event, run) in all_breaks(run).packing)
+
+
+def _callers(stack: tuple[Location, ...], run: Run) -> Iterator[Place]:
+    """The recorded functions on the stack, then the `try` and `with` of code of no function, each at its row."""
+    yield from (place for one in stack if (place := function_around(run, one.file, one.line)) is not None)
+    yield from (place for one in stack if one.function == "<module>" for place in catching_around(run, one.file, one.line))
 
 
 @of_last_run
