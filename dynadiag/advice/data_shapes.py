@@ -28,7 +28,11 @@ _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent ex
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_STEPS = 6
 # With an unknown size their backward ended the program, or tracing them did, or the break came back there (AOTAutograd of 2.11).
-_UNSURE = re.compile(r"^(?:(?:std|var)(?:_mean)?|cum(?:sum|prod|max|min)|logcumsumexp|(?:nan)?quantile|histc)$|(?:^|_)bn\d*$|batch_?norm")
+_UNSURE = re.compile(
+    r"^(?:(?:std|var)(?:_mean)?|cum(?:sum|prod|max|min)|logcumsumexp|(?:nan)?quantile|histc|prod|trace|diff|roll|solve|combinations|vander"
+    r"|svd\w*|pinv|pdist|bilinear|instance_norm|i?r?s?t?fft|i?stft|avg_pool\dd)$|(?:^|_)bn\d*$|batch_?norm"
+)
+_PRODUCTS = frozenset(("mm", "bmm", "matmul", "einsum"))
 _ANEW = "and in a graph each size would be another version of the whole function"
 _MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
 _RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
@@ -72,7 +76,15 @@ def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str 
         return "this line is in a loop, in which each iteration has a size of its own"
     own = {id(one) for one in ast.walk(place.statement() or ast.Pass())}
     reached = list(_reached(place))
-    return _why_not_sized(place, reached, own, carried_names(place, reached), functions)
+    names = carried_names(place, reached)
+    products = [one for one in reached if _is_product(one) and (id(one) in own or _mentions((one,), names))]
+    if len(products) > 1 and not place.no_gradient:  # the backward of the second one failed (AOTAutograd of 2.11)
+        return f"the gradient of {quoted(place.whole(products[1]))} may fail in a graph that does not know it"
+    return _why_not_sized(place, reached, own, names, functions)
+
+
+def _is_product(node: ast.AST) -> bool:
+    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (isinstance(node, ast.Call) and _last(node) in _PRODUCTS)
 
 
 def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names: Set[str], functions: Mapping[str, str]) -> str | None:
@@ -251,7 +263,9 @@ def leaves_to_torch(place: Place) -> bool:
     first = place.statement()
     if first is None or place.inside(ast.For, ast.While, ast.Try):
         return False
-    return not any(_may_ask(place, one) for one in (*ast.walk(first), *place.behind()))
+    nodes = (*ast.walk(first), *place.behind())
+    unsure = any(isinstance(one, ast.Call) and _UNSURE.search(_last(one)) for one in nodes) or sum(map(_is_product, nodes)) > 1
+    return not unsure and not any(_may_ask(place, one) for one in nodes)
 
 
 def calls_only_torch(place: Place, *also: str) -> bool:
