@@ -95,9 +95,7 @@ class FunctionSource:
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, _OPERATORS):
                 other = parent.right if parent.left is top else parent.left
                 others += not all(isinstance(one, _OF_NUMBERS) for one in ast.walk(other))
-            elif not (
-                _is_bounded(parent) or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)) or _is_chosen(parent, top)
-            ):
+            elif not (_is_bounded(parent) or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub))):
                 break
             top = parent
         if isinstance(parent, ast.AugAssign):
@@ -249,11 +247,6 @@ def _product(sides: Iterable[int | None]) -> int | None:
     found = list(sides)
     known = [one for one in found if one is not None]
     return prod(known) if found and len(known) == len(found) and prod(known) <= _MOST_SIDES else None
-
-
-def _is_chosen(node: ast.AST, value: ast.AST) -> bool:
-    """Whether the value is one side of `a if c else b`."""
-    return isinstance(node, ast.IfExp) and node.test is not value
 
 
 def _is_bounded(node: ast.AST) -> bool:

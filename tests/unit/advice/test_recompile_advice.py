@@ -159,12 +159,12 @@ HINT = "allow_unspec_int_on_nn_module"
     [
         (COUNTS, True),
         (SCALES, True),
-        ("def forward(self, x):\n    self.calls += 1\n    return x * self.calls if self.calls > 3 else x", True),
+        ("def forward(self, x):\n    self.calls += 1\n    return x * self.calls if self.calls > 3 else x", False),
         ("def forward(self, x):\n    self.calls += 1\n    return x / max(self.calls, 4)", True),
         ("def forward(self, x):\n    for i in range(self.calls):\n        x = x + 1\n    return x", False),
         ("def forward(self, x):\n    return x[: self.calls]", False),
         ("def forward(self, x):\n    self.calls += 1\n    self.w = min(1.0, self.calls / 9)\n    return x.sum() + self.w * x", True),
-        ("def forward(self, x):\n    self.w = self.calls / 9\n    return x * 2 if self.w > 1 else self.w * x", True),
+        ("def forward(self, x):\n    self.w = self.calls / 9\n    return x * 2 if self.w > 1 else self.w * x", False),
         ("def forward(self, x):\n    self.calls += 1\n    return x * 2 if self.calls in self.steps else x", False),
         ("def forward(self, x):\n    self.calls += 1\n    return self.late(x)", False),  # a method that may read it
         (None, False),
