@@ -11,7 +11,7 @@ _MOST_TOLD = 20
 _LEAST_LATE_S = 10.0
 _LEAST_OVER_S = 5.0
 _STEADY = 0.1
-_LEAST_FIRST_S = 0.1
+_LEAST_FIRST_S = 0.1  # less is shown as 0.0 or says nothing
 _LEAST_COMMON = 3
 _MOST_MISSING = 1_000_000
 
@@ -86,7 +86,7 @@ def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
     silent: list[int] = []
     for rank, one in sorted(ranks.items(), key=lambda item: (item[1].ended or 0.0, item[0])):
         later = max(ends, default=0.0) - (one.ended or 0.0)
-        others = f"; the last record of another rank is {later:,.1f} s later" if later > 0 else ""
+        others = f"; the last record of another rank is {later:,.1f} s later" if later >= _LEAST_FIRST_S else ""
         at = f"after {len(one.events):,} of {len(base.events):,} events" if len(one.events) < len(base.events) else "at its end"
         if one.error is not None:
             yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {one.error}{others}.")
