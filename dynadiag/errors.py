@@ -55,3 +55,15 @@ class NothingFoundError(DynadiagError):
 
     slug = "nothing-found"
     exit_code = 5
+
+
+class NotRebuildableError(DynadiagError):
+    """A graph cannot be made runnable from its text, or a size in it has no value; the message is the `why_not` of the report."""
+
+    slug = "graph-not-rebuildable"
+
+
+def shorten(text: str, limit: int = 160) -> str:
+    """`text` on one line without control characters, cut to `limit` characters: fit to quote from a log in a message."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return line if len(line) <= limit else line[: limit - 3] + "..."

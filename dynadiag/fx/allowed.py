@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import backward_calls
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.torch_compat.dispatch import functions, operators
 
 

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.errors import NotRebuildableError, shorten
 
 PREFIX = "torch__dynamo_compiled_autograd_"
 OPERATORS = f"{PREFIX}ops_"

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed, backward_calls
 from dynadiag.fx.missing_operators import TRITON, MissingOperator, OperatorFacts
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import GraphSource, annotation_text
 from dynadiag.fx.stack_notes import StackNote
 from dynadiag.fx.values import Values, dotted_name, refused

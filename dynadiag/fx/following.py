@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from dynadiag.fx import probe_bodies, sizes
+from dynadiag.errors import NotRebuildableError
+from dynadiag.fx import probe_bodies
 from dynadiag.fx.annotations import TensorNote, parse_annotation
 from dynadiag.fx.building import ANNOTATION
 from dynadiag.fx.inputs import computed, on_device, spec_from_annotation
 from dynadiag.fx.missing_operators import MissingOperator
 from dynadiag.fx.mutation_records import WriteKind, WriteSite
 from dynadiag.fx.probe_inputs import fake_from_spec
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.torch_compat import pytree
 from dynadiag.torch_compat.dispatch.writes import is_higher_order, operator_name, storages, write_kind
+from dynadiag.trace import sizes
 
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9}), in (?P<function>[^\n]*)\n\s*(?P<code>[^\n]*)')
 _REQUIRES_GRAD = ("requires_grad_", "_set_tensor_requires_grad")

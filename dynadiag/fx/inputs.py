@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from dynadiag.fx import sizes
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.spelling import device_text
+from dynadiag.trace import sizes
 
 _FIRST_SIZE = 8
 _ANY_FLOAT = 1.5

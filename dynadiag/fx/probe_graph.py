@@ -16,14 +16,13 @@ from typing import Any
 import torch
 
 from dynadiag import trace
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, NotRebuildableError, shorten
 from dynadiag.fx.details import operator_schemas
 from dynadiag.fx.inputs import FILLINGS, InputSpec
 from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.mutation_probe import lifted_specs, probe
 from dynadiag.fx.mutation_records import ProbeResult, Refusal
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.running import missing_device, try_run
 from dynadiag.model.graph import Graph
 from dynadiag.model.mutations import AotMetadata

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import details as recorded
 from dynadiag.fx import inputs as making
-from dynadiag.fx import sizes
 from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
 from dynadiag.fx.building import ANNOTATION, BuildOptions, BuiltGraph, build_graph
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
 from dynadiag.fx.missing_operators import OperatorFacts
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.source_text import read_graph_source
 from dynadiag.torch_compat.dispatch.state import lazy_graph_module
+from dynadiag.trace import sizes
 
 MODULE_STACK = "dynadiag_module_stack"
 _MOST_HELD_BYTES = 4 << 30

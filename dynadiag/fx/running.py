@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 
+from dynadiag.errors import shorten
 from dynadiag.fx.inputs import FILLINGS, Filling, SizeFactors
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
-from dynadiag.fx.refusal import shorten
 from dynadiag.fx.spelling import DEVICE_KINDS
 from dynadiag.torch_compat.dispatch.state import fake_mode_for
 from dynadiag.torch_compat.dispatch.surroundings import quiet, surroundings

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx import allowed
 from dynadiag.fx import spelling as spelled
 from dynadiag.fx.building import ANNOTATION, TARGET
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, contiguous_stride, elements
 from dynadiag.fx.rebuild import Rebuilt
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.script_parts import FOOTER, GROUPS, HELPERS, LOWER_VERSION, NOT_A_LEAF
 from dynadiag.fx.written import checked
 from dynadiag.torch_compat.dispatch.functions import DATA_OF, spelling

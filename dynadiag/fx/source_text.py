@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dynadiag.fx.refusal import NotRebuildableError, shorten
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx.stack_notes import StackNote, is_comment, read_note
 
 LONGEST_TEXT_BYTES = 64 * 1024 * 1024

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.torch_compat.dispatch.functions import words
 
 DEVICE_KINDS = words("cpu cuda fpga hpu ideep ipu lazy maia meta mkldnn mps mtia npu opencl opengl privateuseone ve vulkan xla xpu")

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag import trace
-from dynadiag.errors import DynadiagError, NothingFoundError
+from dynadiag.errors import DynadiagError, NothingFoundError, NotRebuildableError, shorten
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.running import OTHER_FACTORS, missing_device
 from dynadiag.fx.script import write_script
 from dynadiag.model import Graph, Run

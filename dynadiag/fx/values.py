@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 
 _ACCELERATOR = re.compile(r"^(cuda|xpu|mps|hpu|mtia|npu|privateuseone)(:\d+)?$")
 

@@ -15,8 +15,8 @@ import re
 import tokenize
 from collections.abc import Iterable
 
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.torch_compat.dispatch.functions import (
     NUMPY_ATTRIBUTES,
     is_spelled_function,

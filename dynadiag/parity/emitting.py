@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.compare.measures import DEFAULT_TOLERANCE, TOLERANCE
+from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.files import read_small, write_inside
 from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements
-from dynadiag.fx.refusal import NotRebuildableError, shorten
 from dynadiag.fx.script import TRUSTED, pieces
 from dynadiag.fx.spelling import constant, dtype_text, sizes
 from dynadiag.fx.written import checked

@@ -110,8 +110,7 @@ def _where(graph: "Graph", run: "Run") -> dict[str, Any]:
 def _entry(
     graph: "Graph", run: "Run", job: dict[str, Any], until: float, texts: dict[tuple[Any, ...], str], warmed: set[str]
 ) -> dict[str, Any]:
-    from dynadiag.errors import DynadiagError
-    from dynadiag.fx.refusal import shorten
+    from dynadiag.errors import DynadiagError, shorten
     from dynadiag.parity.subject import make_ready
 
     if time.monotonic() > until:

@@ -15,9 +15,9 @@ from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import Call, call
 from dynadiag.compare.judge import Runs
 from dynadiag.compare.noise import noisy_runs, widen, wider
+from dynadiag.errors import shorten
 from dynadiag.fx.inputs import Filling, InputSpec, contiguous_stride, elements, make_inputs
 from dynadiag.fx.rebuild import Rebuilt
-from dynadiag.fx.refusal import shorten
 from dynadiag.model.difference import Difference
 from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Arranged, Pair, Scenario

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from dynadiag import trace
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.details import operator_schemas
 from dynadiag.fx.mutation_probe import probe
 from dynadiag.fx.mutation_records import InputMutation
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try
 from dynadiag.model.graph import Graph
 from dynadiag.model.run import Run

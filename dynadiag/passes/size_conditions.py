@@ -1,25 +1,23 @@
 """How many versions of a function the conditions on its sizes ask for, whatever is dynamic: `if n % 2:` has one for each side.
 
 The conditions are those that torch recorded for the versions with symbols (`guard_added_fast`, `torch/fx/experimental/symbolic_shapes.py`,
-2.11 to 2.15). Their texts come from strangers' logs: they are parsed and computed with integers here, never run.
+2.11 to 2.15). Their texts come from strangers' logs: they are parsed and computed, never run.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.facts.guard_sources import readable
-from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.recompile_rows import Shapes
+from dynadiag.trace.sizes import evaluate
 
 _SYMBOL = re.compile(r"\bs\d+\b")
 _SIZE = re.compile(r"(?P<source>.+)\.size\((?P<index>\d{1,3})\)")
-_LARGEST = 1 << 200
 _MOST_SYMBOLS = 8
 
 
@@ -61,62 +59,9 @@ def _conditions(run: Run) -> Mapping[str, set[tuple[str, _Names]]]:
 
 def _holds(text: str, names: _Names, sizes: Mapping[tuple[str, int], int]) -> bool | None:
     """Whether the condition holds in a call; None where it cannot be computed from the sizes that vary."""
-    tree = parsed_module(text)
-    if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr) or not all(size in sizes for _, size in names):
+    if not all(size in sizes for _, size in names):
         return None
     try:
-        return bool(_value(tree.body[0].value, {name: sizes[size] for name, size in names}))
-    except (ArithmeticError, LookupError, ValueError, RecursionError):
+        return bool(evaluate(text, {name: sizes[size] for name, size in names}))
+    except NotRebuildableError:
         return None
-
-
-def _value(node: ast.expr, symbols: Mapping[str, int]) -> int:
-    """The value of a condition as sympy prints it; LookupError for what is not known here."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return symbols[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, symbols)
-    if isinstance(node, ast.BinOp):
-        return _bounded(_OPERATORS[type(node.op)](_value(node.left, symbols), _value(node.right, symbols)))
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _COMPARES[type(node.ops[0])](_value(node.left, symbols), _value(node.comparators[0], symbols))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        return _bounded(_FUNCTIONS[node.func.id](*(_value(one, symbols) for one in node.args)))
-    raise LookupError(type(node).__name__)
-
-
-def _bounded(value: int) -> int:
-    if abs(value) > _LARGEST:
-        raise ValueError("too large to be a size")
-    return value
-
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_COMPARES: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {
-    "Eq": lambda one, other: one == other,
-    "Ne": lambda one, other: one != other,
-    "Mod": lambda one, other: one % other,
-    "PythonMod": lambda one, other: one % other,
-    "FloorDiv": lambda one, other: one // other,
-    "Max": max,
-    "Min": min,
-    "And": lambda *parts: all(parts),
-    "Or": lambda *parts: any(parts),
-    "Not": lambda one: not one,
-}

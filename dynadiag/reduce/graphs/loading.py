@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule
 
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import NotRebuildableError, UnreadableInputError
 from dynadiag.fx.collectives import group_sizes
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import is_here, missing_device
 from dynadiag.json_lines import value_of
 from dynadiag.reduce.graphs.candidate import Candidate

@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from dynadiag.errors import UnreadableInputError
-from dynadiag.fx import sizes
+from dynadiag.errors import NotRebuildableError, UnreadableInputError
 from dynadiag.fx.inputs import contiguous_stride
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.json_lines import value_of
 from dynadiag.reduce.sources.torch_repro import symbols_of
+from dynadiag.trace import sizes
 
 _MOST_BYTES = 64 << 30
 

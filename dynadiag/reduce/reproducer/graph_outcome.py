@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
-from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.errors import NotRebuildableError
 from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import shows
 from dynadiag.reduce.core.flakiness import WRONG_VERDICT

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dynadiag.errors import UnreadableInputError
+from dynadiag.errors import NotRebuildableError, UnreadableInputError
 from dynadiag.files import read_small, write_inside
-from dynadiag.fx import sizes
 from dynadiag.fx.annotations import DTYPE_NAMES
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.reduce.sources.torch_modules import ReadClass, arguments_of, contiguous, read_class
 from dynadiag.torch_compat.dynamo.recorded_options import usable_options
+from dynadiag.trace import sizes
 
 _MODULES: Mapping[str, Literal["aot", "dynamo"]] = {
     "torch._dynamo.repro.after_aot": "aot",

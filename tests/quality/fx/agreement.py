@@ -1,8 +1,8 @@
 """Agreement of the probe with AOTAutograd's own metadata, graph by graph, and which of the recorded graphs run."""
 
 from dynadiag import trace
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.rebuild import RebuildOptions
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try
 
 AOT_KINDS = ("data", "metadata", "storage")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.source_text import read_graph_source
 
 GRAPH = """class <lambda>(torch.nn.Module):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.rebuild import rebuild
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import try_run
 
 SIGNATURE = 'x: "f32[4][1]cpu"'

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.missing_operators import OperatorFacts
 from dynadiag.fx.mutation_probe import probe
 from dynadiag.fx.probe_graph import may_refuse, refusal_of
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
-from dynadiag.fx.refusal import NotRebuildableError
 
 X = 'L_x_: "f32[4, 4][4, 1]cpu", L_y_: "f32[4, 4][4, 1]cpu"'
 

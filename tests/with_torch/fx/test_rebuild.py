@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.running import rebuild_and_try, try_run
 from dynadiag.fx.script import write_script
 from dynadiag.torch_compat.dispatch.state import kept_global_state

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dynadiag.errors import NotRebuildableError
 from dynadiag.fx import script
 from dynadiag.fx import spelling as spelled
 from dynadiag.fx.rebuild import rebuild
-from dynadiag.fx.refusal import NotRebuildableError
 from dynadiag.fx.script import TRUSTED, pieces, write_script
 from dynadiag.fx.written import checked
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dynadiag.fx.refusal import NotRebuildableError
+from dynadiag.errors import NotRebuildableError
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.inputs import PlainInput, TensorInput, from_value, make_values
