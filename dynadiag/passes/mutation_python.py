@@ -194,7 +194,12 @@ def _is_state(guard: FailedGuard) -> bool:
 
 
 def _is_passed(changed: Changed, run: Run) -> bool:
-    """Whether the object is an argument of the compiled function: whether each call got the same one is not recorded."""
+    """Whether the object is an argument of the compiled function: whether each call got the same one is not recorded.
+
+    Where its own `forward` reads the value it is a module, of which programs rarely pass another one; the doubt of the fact still says so.
+    """
+    if changed.guard.origin is not None and changed.guard.origin.function == "forward" and changed.frame.name != "forward":
+        return False
     frame, root = changed.frame, re.match(r"(?:len\()?(?:L\[')?(\w+)", changed.guard.raw_source)
     source = None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
     return source is not None and root is not None and not is_global(changed.guard.raw_source) and root[1] in source.parameters
