@@ -17,6 +17,7 @@ _MOST_TEXT = 300
 _LARGEST_JSON_BYTES = 1 << 20
 _LARGEST_PAYLOAD_BYTES = 32 << 20
 _LARGEST_ID = 1 << 63
+_ADDED_LATER = b"dynadiag_probe"  # written when the process has ended, so that it tells nothing about when
 _CONTEXT_BYTES = 512  # ids and rank come last in a header, which can have many kilobytes
 _RANK = re.compile(rb'"rank": (\d{1,6})\b')
 _FRAME_ID = re.compile(rb'"frame_id": (\d{1,18})\b')
@@ -87,7 +88,8 @@ class ProcessDigest:
     def take(self, entry: Entry, *, whole: bool = True) -> None:
         """One more record; one that is not `whole` (the last of a log, cut off) is only counted."""
         self.records += 1
-        self.ended = entry.stamp
+        if entry.name != _ADDED_LATER:
+            self.ended = entry.stamp
         self.began = self.began or entry.stamp
         handler = _ARTIFACTS.get(entry.name) if entry.kind == b"artifact" and entry.name is not None else _KINDS.get(entry.kind)
         if not whole or handler is None or len(entry.rest) > _LARGEST_JSON_BYTES or entry.length > _LARGEST_PAYLOAD_BYTES:

@@ -62,19 +62,24 @@ def _missing(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
 
 
 def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
+    """Ranks with more than one log. A launcher restarts all ranks together, so those of one kind are told in one sentence."""
+    found: dict[TroubleKind, list[tuple[int, str]]] = {}
     for rank, roots in every.items():
         for after_at in range(1, len(roots)):  # no pairwise in Python 3.9
             before, after = roots[after_at - 1], roots[after_at]
             over = before.ended is not None and after.began is not None and after.began < before.ended
-            names = f"{_name(before.log)} and {_name(after.log)}"
-            if over:
-                text = (
-                    f"Two logs of rank {rank} overlap in time ({names}): two jobs in one folder, or a number given twice. "
-                    "The first one is compared."
-                )
-            else:
-                text = f"Rank {rank} was restarted: {names} follow each other. The first one is compared."
-            yield RankTrouble(kind="doubled" if over else "restarted", ranks=(rank,), text=text)
+            found.setdefault("doubled" if over else "restarted", []).append((rank, f"{_name(before.log)} and {_name(after.log)}"))
+    for kind, pairs in found.items():
+        ranks = tuple(dict.fromkeys(rank for rank, _ in pairs))
+        names = pairs[0][1] if len(pairs) == 1 else f"of rank {ranks[0]} {pairs[0][1]}"
+        compared = "The first one is compared." if len(ranks) == 1 else "The first one of each is compared."
+        if kind == "restarted":
+            were = "was" if len(ranks) == 1 else "were"
+            logs = f"{names} follow each other" if len(pairs) == 1 else f"logs follow each other ({names})"
+            text = f"{_named(ranks).capitalize()} {were} restarted: {logs}. {compared}"
+        else:
+            text = f"Logs of {_named(ranks)} overlap in time ({names}): two jobs in one folder, or a number given twice. {compared}"
+        yield RankTrouble(kind=kind, ranks=ranks, text=text)
 
 
 def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
@@ -107,12 +112,12 @@ def _silent(silent: Sequence[int], ranks: Mapping[int, Digest]) -> Iterator[Rank
     """The ranks, in order of time, whose logs of ours lack the record of a normal end."""
     if not silent:
         return
-    who = f"rank {silent[0]} has" if len(silent) == 1 else f"{_named(tuple(silent))} have"
+    who = f"log of rank {silent[0]} has" if len(silent) == 1 else f"logs of {_named(tuple(silent))} have"
     like = "" if len(silent) == len(ranks) else ", unlike others"
     how = "it was killed or still runs" if len(silent) == 1 else "they were killed or still run"
     first, second = (ranks[rank].ended or 0.0 for rank in (silent[0], silent[min(1, len(silent) - 1)]))
     told = f" Rank {silent[0]} was the first to end, {second - first:,.1f} s before the next." if second - first >= _LEAST_FIRST_S else ""
-    yield RankTrouble(kind="died", ranks=tuple(sorted(silent)), text=f"The log of {who} no normal end{like}: {how}.{told}")
+    yield RankTrouble(kind="died", ranks=tuple(sorted(silent)), text=f"The {who} no normal end{like}: {how}.{told}")
 
 
 def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:

@@ -151,7 +151,7 @@ class _Reading:
             cut = piece.last and is_cut(piece)
             entry = entry_of(piece)
             self.process.take(entry, whole=not cut)
-            self.ended = stamp_of(entry.stamp)
+            self.ended = stamp_of(self.process.ended) or self.ended
             self.goes_on |= piece.match[1] != pid
             if cut or self.goes_on:
                 return cut

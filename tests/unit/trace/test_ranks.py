@@ -307,10 +307,20 @@ def test_of_ranks_that_all_died_the_first_is_named():
     ours = {"started_at": "2026-11-24T18:00:00Z"}
     made = [replace(digest(rank, **ours), ended=105.0 if rank == 2 else 109.0 + rank / 10) for rank in range(4)]
     (trouble,) = [one for one in compared(made).troubles if one.kind == "died"]
+    assert trouble.text.startswith("The logs of ranks 0 to 3 have no normal end:")
     assert trouble.ranks == (0, 1, 2, 3) and "Rank 2 was the first to end, 4.0 s before the next" in trouble.text
     raised = [replace(one, error="RuntimeError: no more data" if one.rank == 2 else "RuntimeError: Connection closed") for one in made]
     told = [one.text for one in compared(raised).troubles if one.kind == "died"]
     assert told[0] == "Rank 2 ended with an exception: RuntimeError: no more data; the last record of another rank is 4.3 s later."
+
+
+def test_ranks_that_a_launcher_restarted_together_are_told_in_one_sentence():
+    made = [digest(rank, pid=number, shift=30.0 * number) for rank in (1, 0, 2) for number in (1, 2, 3)]
+    (trouble,) = [one for one in compared(made).troubles if one.kind == "restarted"]
+    assert trouble.ranks == (0, 1, 2)
+    assert trouble.text == (
+        "Ranks 0 to 2 were restarted: logs follow each other (of rank 0 0-1.log and 0-2.log). The first one of each is compared."
+    )
 
 
 def test_logs_of_torch_trace_have_no_normal_end_and_nobody_is_called_dead():

@@ -255,3 +255,11 @@ def test_a_copy_elsewhere_is_read_the_same(tmp_path):
     for path in (log, beside(log)):
         shutil.copy(path, there)
     assert read(there / log.name).events == read(log).events
+
+
+def test_what_the_probe_adds_after_the_end_of_a_process_is_not_its_end(tmp_path):
+    log = record_rank(tmp_path, 3)
+    ended = read(log).ended
+    added = 'probe_main.py:1] {"artifact": {"name": "dynadiag_probe", "encoding": "json"}}'
+    log.write_bytes(log.read_bytes() + f"V1231 23:59:59.000000 {os.getpid()} {added}\n".encode())
+    assert read(log).ended == digests_of(str(log))[0][0].ended == ended
