@@ -89,6 +89,7 @@ def test_a_hang_up_gives_its_own_status():
     pid, terminal = pty.fork()
     if pid == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
         os.execv(sys.executable, [sys.executable, "-m", "dynadiag", "explain", "--no-probe", "--no-pictures", "x.py"])
     read_until(terminal, b"ready")
     os.close(terminal)
