@@ -69,7 +69,7 @@ def lost(folder: Path, given: Path) -> dict[str, object]:
 
 
 def killed_driver(folder: Path, tasks: int, timeout_s: float) -> dict[str, object]:
-    """Half-way the driver is killed, and the same command goes on."""
+    """Half-way the driver is killed, and the same command continues the sweep."""
     given, out = matrix(folder, tasks, 0.3, timeout_s), folder / "out"
     command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "8", "--out", str(out), "--fail-on", "never", str(given)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "cli")])}

@@ -36,7 +36,8 @@ def sweep(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; one with rows goes on [default: dynadiag-sweep].")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The sweep's folder; one that has rows is continued [default: dynadiag-sweep]."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="At most N models of the suite, of many families.")
@@ -94,7 +95,7 @@ def sweep(
 
     A crash, a hang or too little memory is a row and not the end. Rows are written at once to rows.jsonl, and what has a row is not run
     again. The folder also gets rows.parquet, a page with the matrix, and a folder for each task. Exit status: 0 all ended well, or nothing
-    is worse; 1 something failed, or is worse; 2 usage; 5 nothing to compare; 130 interrupted, and the same command goes on.
+    is worse; 1 something failed, or is worse; 2 usage; 5 nothing to compare; 130 interrupted, and the same command continues the sweep.
     """
     from dynadiag.sweep import show
     from dynadiag_cli import showing
@@ -153,7 +154,7 @@ def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
             state = run(matrix, folder, options, told)
     except KeyboardInterrupt:
         line.wipe()
-        print(f"dynadiag: interrupted: the rows so far are in {folder}, and the same command goes on", file=sys.stderr)
+        print(f"dynadiag: interrupted: the rows so far are in {folder}, and the same command continues the sweep", file=sys.stderr)
         raise
     finally:
         line.wipe()

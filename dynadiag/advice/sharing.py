@@ -108,7 +108,7 @@ def why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast
     if old is None or not any(goes_on(place, one) for one in uses):
         return None
     return (
-        f"where the other side is chosen the program goes on with the tensor `{place.text(old)}` itself, which other code may have too; "
+        f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
         "`torch.where` would make a new one"
     )
 

@@ -96,9 +96,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
         yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break would stay")
     else:
         first = _requires_inside(context, place)
-        begins = (
-            "" if first is None else f"; the graph then begins behind {quoted(first)}, since no graph makes a tensor require a gradient"
-        )
+        begins = "" if first is None else f"; the graph then begins after {quoted(first)}, since no graph makes a tensor require a gradient"
         text = (
             "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
         )
@@ -161,7 +159,7 @@ def rnn(context: BreakContext) -> Iterator[Said]:
         return
     if context.sizes_vary:
         # Dynamo unrolls it: of two programs with ten lengths one went from 2 recompiles to 8, the other from 3 (torch 2.15).
-        yield from withhold("with `allow_rnn` Dynamo unrolls the RNN and compiles each length anew, and the sizes of this run vary")
+        yield from withhold("with `allow_rnn` Dynamo unrolls the RNN and compiles each length separately, and the sizes of this run vary")
         return
     if context.backends != {"eager"}:
         # Inductor and aot_eager unroll it step by step, and its backward pass ended the program with an AssertionError (torch 2.15).

@@ -147,8 +147,9 @@ UNCAUGHT = _row(
 )
 NUMPY_RANDOM = _row(
     "DF12",
-    "Compiled code draws other random numbers than eager",
-    "compiled code draws from torch's generator where the program calls `np.random`: other numbers than eager's, whatever NumPy's seed is",
+    "Compiled code draws different random numbers than eager",
+    "compiled code draws from torch's generator where the program calls `np.random`, so the numbers differ from those of eager, "
+    "whatever the seed of NumPy is",
     "warning",
 )
 DRAWN_ONCE = _row(
@@ -386,7 +387,9 @@ RANKS_VALUES = _row(
     "first compilation); where every rank has its own value, none is singled out",
     "warning",
 )
-RANKS_APART = _row("DX07", "Ranks are not alike", "ranks compiled something else than the largest group of equal ranks", "warning")
+RANKS_APART = _row(
+    "DX07", "Ranks are not alike", "some ranks compiled something different from the largest group of equal ranks", "warning"
+)
 RANKS_COLLECTIVES = _row(
     "DX08", "Ranks have different collectives", "ranks have collectives in another order or of other shapes", "warning"
 )

@@ -103,7 +103,7 @@ def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, 
         fingerprint=mark,
         code=codes.NUMPY_RANDOM,
         severity=codes.severity_of(codes.NUMPY_RANDOM),
-        title=f"Compiled code draws other random numbers than eager: torch replaces {functions}",
+        title=f"Compiled code draws different random numbers than eager: torch replaces {functions}",
         where=place,
         why=(
             f"In {plural(len(graphs), 'graph')} ({listed(graphs)}) torch's own function takes the place of {functions}"

@@ -32,7 +32,7 @@ def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     if settled(group):
         rows = [row for one in group for row in one.rows]
         said = [_DYNAMIC] * any(row.dynamic_since for row in rows) + [_BOTH_STATES] * any(map(_two_states, rows))
-        return f" No change is needed: {'; '.join(said) or 'nothing more is to be expected'}."
+        return f" No change is needed: {'; '.join(said) or 'no further versions are expected'}."
     chosen = {id(row) for row in telling(group)}
     told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in chosen and why is not None]
     nothing = next((why for row in telling(group) if (why := _why_nothing(row)) is not None), _NOTHING_KNOWN)

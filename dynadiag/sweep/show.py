@@ -39,7 +39,11 @@ def document_of(state: SweepState) -> Document:
     ]
     if state.missing:
         heads.append(
-            Headline(word="unfinished", said=f"{plural(state.missing, 'task')} without a row; the same command goes on", tone="unclear")
+            Headline(
+                word="unfinished",
+                said=f"{plural(state.missing, 'task')} without a row; the same command continues the sweep",
+                tone="unclear",
+            )
         )
     heads += [Headline(word="not written", said=one, tone="bad") for one in state.unwritten[:_MOST_SHOWN]]
     facts = [f"{state.before} of them done before"] if state.before else []

@@ -68,7 +68,7 @@ def compare_ranks(logs: Sequence[Path], *, workers: int = 1, progress: Progress 
     full = [log for log in found.logs if log in recorded]
     derived = _digested(full, workers, progress)
     if wrong := [log for log in full if not _agree(recorded[log], derived[log])]:
-        doubts |= dict.fromkeys(wrong, "tells something else than the log, so that no digest is used here")
+        doubts |= dict.fromkeys(wrong, "does not agree with its log, so no digest is used here")
         results |= derived | _digested([log for log in recorded if log not in derived], workers, progress)
         return _compared(logs, ranked, results, doubts)
     if unread := len(recorded) - len(full):

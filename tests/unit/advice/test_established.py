@@ -620,7 +620,7 @@ def test_an_rnn_is_not_traced_where_sizes_vary():
     """Ten lengths: 2 recompiles became 8, and the limit was hit, since Dynamo unrolls the RNN."""
     several = [("x", (4, 8, 3)), ("x", (4, 9, 3))]
     fixes, why = said("GB0148", "h, _ = self.rnn(x)", explanation=RNN, took=several)
-    assert fixes == {} and "compiles each length anew" in why
+    assert fixes == {} and "compiles each length separately" in why
     assert list(said("GB0148", "h, _ = self.rnn(x)", explanation=RNN, took=several[:1])[0]) == ["rnn-allow"]
 
 
@@ -644,7 +644,7 @@ def test_a_gradient_that_keeps_its_graph_is_traced_by_a_torch_that_can():
     """A physics-informed network: the option alone removed the break, where AOTAutograd was said to raise an error."""
     body = ("x = x.requires_grad_()", "u = self.net(x)", ">>> d = torch.autograd.grad(u.sum(), x, create_graph=True)[0]", "return d + u")
     found, _ = said("GB9186", *body)
-    assert "the graph then begins behind `x = x.requires_grad_()`" in found["trace-grad"].text
+    assert "the graph then begins after `x = x.requires_grad_()`" in found["trace-grad"].text
     behind = {"name": "torch_dynamo_resume_in_f_at_11", "others": (("GB0125", "x = x.requires_grad_()"),), "at": 11}
     assert list(said("GB9186", *body, **behind)[0]) == ["trace-grad"]
     assert "which this torch does not trace" in said("GB9186", *body, torch="2.9.1")[1]

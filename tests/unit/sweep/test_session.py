@@ -118,7 +118,7 @@ def test_ctrl_c_ends_what_is_running_and_keeps_the_rows(tmp_path):
     assert driver.wait(60) == 130
     assert (tmp_path / "said").read_text().splitlines()[
         -1
-    ] == f"dynadiag: interrupted: the rows so far are in {tmp_path / 'out'}, and the same command goes on"
+    ] == f"dynadiag: interrupted: the rows so far are in {tmp_path / 'out'}, and the same command continues the sweep"
     assert not _running(hanging)
     assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
 
