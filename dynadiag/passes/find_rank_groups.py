@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.launcher import first_failed
 from dynadiag.facts.rank_words import difference_in_words, group_in_words
 from dynadiag.facts.wording import plural
 from dynadiag.model import codes
@@ -28,7 +29,7 @@ def find_rank_groups(run: Run) -> PassResult:
         return PassResult()
     notes = (_alike(found),) if len(found.groups) == 1 else ()
     notes = (*notes, *(one.text for one in found.troubles if one.kind == "own_value"))
-    rows = [*_apart(found), *_collectives(found), *_troubles(found)]
+    rows = [*_apart(found), *_collectives(found), *_troubles(found, run)]
     marks = fingerprints([Subject(one.code, one.where) for one in rows], run)
     named = (replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(rows, marks, strict=True), start=1))
     return PassResult(findings=tuple(named), notes=notes)
@@ -68,12 +69,16 @@ def _collectives(found: RankComparison) -> Iterator[Finding]:
     yield _finding(codes.RANKS_COLLECTIVES, found, why, apart, _where(apart[0].collectives))
 
 
-def _troubles(found: RankComparison) -> Iterator[Finding]:
+def _troubles(found: RankComparison, run: Run) -> Iterator[Finding]:
     rows = [one for one in found.troubles if one.kind not in ("own_value", "versions")]
-    if rows:
-        ranks = tuple(sorted({rank for one in rows for rank in one.ranks}))
-        groups = [RankGroup(mark="", ranks=ranks, representative=-1, events=0)]
-        yield _finding(codes.RANK_TROUBLE, found, " ".join(one.text for one in rows), groups, None)
+    texts = [one.text for one in rows]
+    ranks = {rank for one in rows for rank in one.ranks}
+    if (failed := first_failed(run)) is not None:
+        ranks.add(failed[0])
+        texts.insert(0, f"torchrun saw rank {failed[0]} fail first, {failed[1]}.")
+    if texts:
+        groups = [RankGroup(mark="", ranks=tuple(sorted(ranks)), representative=-1, events=0)]
+        yield _finding(codes.RANK_TROUBLE, found, " ".join(texts), groups, None)
 
 
 def _finding(code: str, found: RankComparison, why: str, groups: list[RankGroup], where: Location | None) -> Finding:

@@ -101,6 +101,7 @@ def raised(report: Report) -> str | None:
     place = f" at {short_place(where)}" if where is not None else ""
     on = rank_text(report.run, (problem.process,)) if problem.process in _started(report.run) else ""
     text = f"{name}{place}{f' on {on}' if on else ''}"
+    colon = colon if any(map(str.isalnum, message)) else ""  # torchrun's begins with a line of dashes
     return clean(text if not colon or _told(message, where, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
 
 

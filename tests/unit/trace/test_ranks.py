@@ -16,6 +16,7 @@ from dynadiag import report, trace
 from dynadiag.model.digest import Digest, DigestEvent, rank_numbers
 from dynadiag.render import json_report
 from dynadiag.render.ladder_builder import ladder
+from dynadiag.render.verdict import raised
 from dynadiag.trace import rank_logs
 from dynadiag.trace.digest import digests_of
 from dynadiag.trace.rank_groups import compared
@@ -321,6 +322,37 @@ def test_ranks_that_a_launcher_restarted_together_are_told_in_one_sentence():
     assert trouble.text == (
         "Ranks 0 to 2 were restarted: logs follow each other (of rank 0 0-1.log and 0-2.log). The first one of each is compared."
     )
+
+
+TORCHRUN = """ChildFailedError: ===========
+train.py FAILED
+-----------
+Failures:
+[1]:
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 18003)  (SIGTERM)
+-----------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-26_14:12:02
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : %s
+  error_file: <N/A>
+==========="""
+
+
+@pytest.mark.parametrize(("code", "how"), [("-9 (pid: 18004)  (SIGKILL)", "by SIGKILL"), ("3 (pid: 18004) ", "with exit status 3")])
+def test_the_rank_that_torchrun_saw_fail_first_is_named(tmp_path, code, how):
+    write(tmp_path, range(3))
+    launcher = LogBuilder(77).artifact("dynadiag_problem", {"kind": "uncaught", "text": TORCHRUN % code, "stack": []})
+    launcher.write(tmp_path, "dedicated_log_torch_trace_77_x.log")
+    built = report.build(trace.load(tmp_path))
+    (found,) = [one for one in built.findings if one.code == "DX09"]
+    assert found.why == f"torchrun saw rank 1 fail first, {how}." and found.title.endswith(": rank 1")
+    ended = replace(built, run=replace(built.run, info=replace(built.run.info, exit_status=1)))
+    assert raised(ended) == "ChildFailedError"
 
 
 def test_logs_of_torch_trace_have_no_normal_end_and_nobody_is_called_dead():
