@@ -286,6 +286,7 @@ _ARTIFACTS: dict[bytes, _Handler] = {
     b"torch_version": ProcessDigest._version,
     b"dynadiag_environment": ProcessDigest._environment,
     b"dynadiag_config": ProcessDigest._config,
+    b"dynadiag_call": ProcessDigest._entry,
     b"dynadiag_entry": ProcessDigest._entry,
     b"dynadiag_exit": ProcessDigest._exit,
     b"dynadiag_problem": ProcessDigest._problem,

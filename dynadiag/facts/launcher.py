@@ -7,8 +7,8 @@ import re
 from dynadiag.model.run import Run
 
 _FIRST = re.compile(
-    r"Root Cause \(first observed failure\):\s*\[\d{1,6}\]:[^\[]{0,400}?\brank\s*: (\d{1,6})\b[^\[]{0,200}?\bexitcode\s*: (-?\d{1,5})\b[^\n(]*"
-    r"(?:\(pid: \d{1,9}\))?[^\n(]*(?:\((SIG\w{1,12})\))?"
+    r"Root Cause \(first observed failure\):\s*\[\d{1,6}\]:[^\[]{0,400}?\brank\s*: (\d{1,6})\b"
+    r"[^\[]{0,200}?\bexitcode\s*: (-?\d{1,5})\b[^\n(]*(?:\(pid: \d{1,9}\))?[^\n(]*(?:\((SIG\w{1,12})\))?"
 )  # the text of torch.distributed.elastic.multiprocessing.errors.ChildFailedError, 2.6 to 2.15
 
 

@@ -142,6 +142,10 @@ class Recorder:
             self.failed("handler", error)
 
     def _precede(self, log: writer.TraceWriter, metadata: dict[str, Any], payload: Any) -> None:
+        if "dynamo_start" in metadata or _is_recompile(metadata):
+            call = self.calls.begun
+            if call is not None and log.once(("call", call)):  # torch tells what failed before the new compilation begins
+                log.artifact("dynadiag_call", {"call": call}, self._keys(False, None))
         if "dynamo_start" in metadata:
             state = options.changes()
             if log.once(("config", repr(state))):
@@ -283,6 +287,11 @@ def tell_of_early_end() -> None:
     """At the exit of a program that never looked for torch: write the exception that ended it, if the supervisor started this process."""
     if start_from_environment() is not None and _active is not None and _active.is_main:
         _finish()
+
+
+def _is_recompile(metadata: dict[str, Any]) -> bool:
+    artifact = metadata.get("artifact")
+    return isinstance(artifact, dict) and artifact.get("name") == "recompile_reasons"
 
 
 def active(dynadiag: str) -> Recorder:

@@ -105,6 +105,15 @@ def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
     assert json.loads("".join(json_report.chunks(built)))["rank_groups"]["groups"][0]["ranks"][:3] == [0, 1, 2]
 
 
+def test_a_recompile_is_told_with_the_call_that_it_happened_in(tmp_path):
+    for rank in range(3):
+        log = rank_log(rank)
+        if rank == 2:
+            log.artifact("dynadiag_call", {"call": 52}).artifact("recompile_reasons", "0/0: tensor 'x' size mismatch at index 0", frame=0)
+        log.write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    assert [(one.first.kind, one.first.call) for one in comparison(tmp_path).groups[1:]] == [("recompile", 52)]
+
+
 def test_ranks_that_were_not_read_have_the_bars_of_those_that_were(tmp_path):
     write(tmp_path, range(20), r5={"text": BREAK.replace("train.py:5", "train.py:6").replace("line 5", "line 6")})
     bars = ladder(report.build(trace.load(tmp_path))).bars

@@ -131,6 +131,9 @@ def _check_calls(outcome):
     assert outcome.named("dynadiag_exit")[0].content["calls"] == 7, "four of `limited`, one of each other that is compiled"
     during = [record.content["call"] for record in outcome.named("dynadiag_entry")]
     assert (during[:2], during[-1]) == ([1, 2], 7)
+    told = {record.content["call"]: at for at, record in enumerate(outcome.records) if record.artifact == "dynadiag_call"}
+    again = next(at for at, record in enumerate(outcome.records) if record.artifact == "recompile_reasons")
+    assert set(told) >= set(during) and told[1] < told[2] < again, "what fails of the guards is told before the compilation begins"
     assert calls[0]["dynamic"] is False
     assert [call["disable"] for call in calls] == [False, False, False, True, False]
     assert calls[2]["fullgraph"] is True
