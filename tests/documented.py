@@ -141,7 +141,7 @@ def main(folder: Path, chosen: list[str]) -> int:
 
     wanted = [(page, words) for page, words in commands() if words[0] == "dynadiag" and not NOT_HERE.keys() & set(words)]
     wanted = [one for one in wanted if not chosen or set(chosen) & set(one[1])]
-    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda at: one(at, *wanted[at]), range(len(wanted))):
             print(json.dumps(found), flush=True)
     return 0

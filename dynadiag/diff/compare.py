@@ -89,6 +89,7 @@ def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], 
         [one.fingerprint for one in before],
         [one.fingerprint for one in after],
         there=functions_of(new.run),
+        were=functions_of(old.run),
         other_torch=torches[0] != torches[1],
     )
     changes = [_change(kind, "gained", None, one, old.run, new.run) for n, one in enumerate(after) if n not in pairs]

@@ -100,18 +100,22 @@ def functions_of(run: Run) -> frozenset[str]:
     return frozenset(_digest(one, _LENGTHS[2]) for one in names | {one.rpartition(".")[2] for one in names})
 
 
-def matched(old: Sequence[str], new: Sequence[str], *, there: Set[str], other_torch: bool = False) -> dict[int, int]:
+def matched(
+    old: Sequence[str], new: Sequence[str], *, there: Set[str], were: Set[str] = frozenset(), other_torch: bool = False
+) -> dict[int, int]:
     """Which of the new fingerprints (by position) is which of the old ones; what is not in it has come or gone.
 
     Equal ones first, then those that differ in one respect that an edit may change, if only one such pair is left: how many equal lines
     stand above; the names of variables; the name of the function (all equal lines of it), when no function of the old name is `there`
-    (`functions_of` the new run) any more; with another torch the id of the break.
+    (`functions_of` the new run) any more, and none of the new name was there before (`were`, `functions_of` the old run, where it is
+    known); with another torch the id of the break.
     """
     left = [{number: _parts(one) for number, one in enumerate(side)} for side in (old, new)]
+    before = were | {one.function for one in left[0].values()}
     found: dict[int, int] = {}
     for key, one_of, renamed in (*_STEPS, *(_OTHER_TORCH if other_torch else ())):
         was = _by_key(((n, one) for n, one in left[0].items() if not renamed or one.function not in there), key)
-        now = _by_key(left[1].items(), key)
+        now = _by_key(((n, one) for n, one in left[1].items() if not renamed or one.function not in before), key)
         for same in was.keys() & now.keys():
             if all(len({one_of(side[n]) for n in listed}) == 1 for side, listed in zip(left, (was[same], now[same]), strict=True)):
                 for of, to in zip(was[same], now[same], strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
     found, used = _with_comments(report, [*map(_of_finding, report.findings), *_copies(report)], comments)
     found, gone, moved = _with_baseline(report, found, known)
     limits = tuple(_limits(report, options, found))
-    problems = tuple(_judged(one, options, limits) for one in found)
+    copied = {one.id for one in report.mutations if _is_copied(one)}
+    problems = tuple(_judged(one, options, limits, copied) for one in found)
     needless = [one for number, one in enumerate(comments) if one.judged and number not in used]
     place = _program_place(report)
     return GateResult(
@@ -225,19 +226,19 @@ def _excused(entries: Sequence[Any], excused: Sequence[Problem], found: Sequence
     return sum(map(is_through, entries))
 
 
-def _judged(problem: Problem, options: GateOptions, limits: Sequence[Limit]) -> Problem:
+def _judged(problem: Problem, options: GateOptions, limits: Sequence[Limit], copied: Set[str]) -> Problem:
     """A finding of a kind that has a limit fails with the limit, every other by its severity; an error fails in any case."""
     if problem.status != "passed":
         return problem
     names = {one.name: one for one in limits}
-    limit = next((names[name] for name in _kinds(problem) if name in names), None)
+    limit = next((names[name] for name in _kinds(problem, copied) if name in names), None)
     fails = _SEVERITIES.index(problem.severity) >= _SEVERITIES.index(options.fail_on if options.fail_on in FAIL_ON else "warning")
     if limit is not None and problem.severity != "error":
         fails = not limit.holds
     return replace(problem, status="failed") if fails else problem
 
 
-def _kinds(problem: Problem) -> Iterator[str]:
+def _kinds(problem: Problem, copied: Set[str]) -> Iterator[str]:
     """The limits that count what a problem tells of."""
     if problem.code.startswith(_BREAKS):
         yield "max-breaks"
@@ -245,7 +246,7 @@ def _kinds(problem: Problem) -> Iterator[str]:
         yield "max-recompiles"
     if problem.code.startswith("DF") and any(one.startswith("x") for one in problem.evidence):
         yield "max-fallbacks"
-    if problem.code.startswith("DM"):
+    if not copied.isdisjoint(problem.evidence):
         yield "no-mutation-copy"
 
 

@@ -139,6 +139,16 @@ def test_a_renamed_function_is_found_again_unless_the_old_one_is_still_there():
     assert _matched(old, new, there=functions_of(_run("def step(): pass"))) == {}
 
 
+def test_no_function_of_before_is_taken_for_a_renamed_one():
+    """`forward` was there, with another finding, so that of `tail` was not moved into it."""
+    marks = {name: _mark(_at(10, None, function=name), "DR03", _run("def f(): pass")) for name in ("tail", "forward", "finish_up")}
+    forward = _mark(_at(10, None, function="forward"), "DR02", _run("def f(): pass"))
+    new, there = [marks["forward"], marks["finish_up"]], frozenset({forward.split("-")[2], marks["finish_up"].split("-")[2]})
+    assert matched([marks["tail"]], new, there=there) == {}
+    assert matched([marks["tail"], forward], [*new, forward], there=there) == {1: 0, 2: 1}
+    assert matched([marks["tail"]], new, there=there, were={forward.split("-")[2]}) == {1: 0}
+
+
 def test_renamed_variables_are_found_again_but_not_other_calls():
     assert _matched([("GB0124", _at(10, "log(x)"))], [("GB0124", _at(10, "report(y)"))]) == {0: 0}
     assert _matched([("GB0124", _at(10, "x.item()"))], [("GB0124", _at(10, "x.tolist()"))]) == {}

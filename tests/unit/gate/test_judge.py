@@ -81,6 +81,15 @@ def test_copies_of_written_inputs_fail_where_none_is_allowed():
     assert codes(judged(report(of, breaks=(), mutations=[mutation(of, copied=False)]), no_mutation_copy=True)) == []
 
 
+def test_other_mutations_are_not_counted_with_the_copies():
+    of = run()
+    others = [finding(of, "DM02", "note", CALL, ("m1",)), finding(of, "DM42", "warning", PRINT, ("m2",))]
+    copied = finding(of, "DM03", "note", location(13, "cache.add_(y)"), ("m0",))
+    failing = judged(report(of, breaks=(), findings=[copied, *others], mutations=[mutation(of)]), no_mutation_copy=True)
+    assert codes(failing) == ["DM03", "DM42", "no-mutation-copy"]
+    assert codes(judged(report(of, breaks=(), findings=others), no_mutation_copy=True)) == ["DM42"]
+
+
 def allowed(comment, at=2):
     rows = STEP.split("\n")
     rows[at] += f"  {comment}"
