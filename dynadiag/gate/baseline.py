@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import OutputError, UnreadableInputError
+from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.files import read_small, write_file
 
 VERSION = 1
 _MOST_BYTES = 16 << 20
-_KEY = "dynadiag_baseline"
+_KEY, _SCHEME = "dynadiag_baseline", "fingerprints"
 _FINGERPRINT = re.compile(r"[0-9a-f]{5}-[0-9a-f]{8}(?:-[0-9a-f]{6}){3}(?:-\d{1,6})?")
 _REMAKE = "fix it, restore it from version control, or delete it and run --update-baseline"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One known problem. Only `fingerprint` and `code` are compared; the rest is for people who read the file."""
+    """One known problem. Fingerprints are compared; of another scheme of them code and place. The title is for people who read the file."""
 
     fingerprint: str
     code: str
@@ -33,9 +34,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of one program, and the torch with which it was found."""
+    """What is known of one program, the torch with which it was found, and the scheme of its fingerprints (0: of no number)."""
 
     torch: str = ""
+    scheme: int = SCHEME
     entries: tuple[Entry, ...] = ()
 
 
@@ -80,10 +82,13 @@ def _known(path: Path, program: str, value: Any) -> Known:
     entries = value.get("problems") if isinstance(value, dict) else None
     if not isinstance(entries, list) or not isinstance(value.get("torch", ""), str):
         raise UnreadableInputError(f'the baseline {path} is damaged: {program!r:.80} has no list "problems"; {_REMAKE}')
+    scheme = value.get(_SCHEME, 0)
+    if type(scheme) is not int:
+        raise UnreadableInputError(f'the baseline {path} is damaged: "{_SCHEME}" of {program!r:.80} is not a number; {_REMAKE}')
     found = tuple(_entry(path, program, number, one) for number, one in enumerate(entries, start=1))
     if len({one.fingerprint for one in found}) < len(found):
         raise UnreadableInputError(f"the baseline {path} is damaged: {program!r:.80} has a fingerprint twice; {_REMAKE}")
-    return Known(torch=value.get("torch", ""), entries=found)
+    return Known(torch=value.get("torch", ""), scheme=scheme, entries=found)
 
 
 def _entry(path: Path, program: str, number: int, value: Any) -> Entry:
@@ -105,7 +110,8 @@ def write(path: Path, baseline: Baseline) -> None:
 
 def _text(baseline: Baseline) -> str:
     programs = [
-        f'  {json.dumps(name)}: {{\n   "torch": {json.dumps(known.torch)},\n   "problems": {_list(known.entries)}\n  }}'
+        f'  {json.dumps(name)}: {{\n   "torch": {json.dumps(known.torch)},\n   "{_SCHEME}": {known.scheme},\n'
+        f'   "problems": {_list(known.entries)}\n  }}'
         for name, known in sorted(baseline.programs.items())
     ]
     inside = ",\n".join(programs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
 from dynadiag.facts.compiled_work import compiled_work, why_no_work
-from dynadiag.facts.fingerprint import functions_of, matched
+from dynadiag.facts.fingerprint import SCHEME, functions_of, matched
 from dynadiag.facts.statements import statement_lines
 from dynadiag.facts.user_frames import project_path
 from dynadiag.facts.wording import listed, plural, script_arguments, unique
@@ -36,6 +36,7 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
     comments = allowances(report.run, sources)
     found, used = _with_comments(report, [*map(_of_finding, report.findings), *_copies(report)], comments)
     found, gone, moved = _with_baseline(report, found, known)
+    other_scheme = known is not None and known.scheme != SCHEME
     limits = tuple(_limits(report, options, found))
     copied = {one.id for one in report.mutations if _is_copied(one)}
     problems = tuple(_judged(one, options, limits, copied) for one in found)
@@ -47,7 +48,7 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
         problems=(*problems, *(_of_limit(one, place) for one in limits if not one.holds), *_ended(report, place)),
         limits=limits,
         remarks=tuple(map(_needless, needless)),
-        notes=tuple(_notes(report, gone, moved)),
+        notes=tuple(_notes(report, gone, moved, other_scheme=other_scheme)),
         gone=len(gone),
     )
 
@@ -56,17 +57,18 @@ def entries_for(report: Report, result: GateResult, known: Known | None) -> tupl
     """What the baseline is to hold of this program from now on: of one that it knows only what it knows, else all that fails."""
     kept = ("known",) if known is not None else ("failed",)
     return tuple(
-        Entry(
-            fingerprint=one.fingerprint,
-            code=one.code,
-            file="" if one.where is None else project_path(one.where.file, report.run),
-            function="" if one.where is None else one.where.function or "",
-            source="" if one.where is None else one.where.code or "",
-            title=one.title,
-        )
+        Entry(fingerprint=one.fingerprint, code=one.code, title=one.title, **_place(one, report))
         for one in result.problems
         if one.status in kept and one.fingerprint is not None
     )
+
+
+def _place(problem: Problem, report: Report) -> dict[str, str]:
+    """Where a problem is, as an entry has it."""
+    where = problem.where
+    if where is None:
+        return {"file": "", "function": "", "source": ""}
+    return {"file": project_path(where.file, report.run), "function": where.function or "", "source": where.code or ""}
 
 
 def program_of(report: Report) -> str:
@@ -164,9 +166,24 @@ def _with_baseline(report: Report, found: list[Problem], known: Known | None) ->
     pairs = matched(
         [one.fingerprint for one in known.entries], marks, there=functions_of(report.run), other_torch=bool(torch) and torch != known.torch
     )
+    if known.scheme != SCHEME:
+        pairs |= _by_lines(report, found, known, pairs)
     result = [replace(one, status="known") if n in pairs and one.status != "allowed" else one for n, one in enumerate(found)]
     gone = [entry for number, entry in enumerate(known.entries) if number not in pairs.values()]
     return result, gone, sum(marks[to] != known.entries[of].fingerprint for to, of in pairs.items())
+
+
+def _by_lines(report: Report, found: Sequence[Problem], known: Known, pairs: Mapping[int, int]) -> dict[int, int]:
+    """The problems that fingerprints of another scheme do not tell, by code, function and line of source, each entry once."""
+    left: dict[tuple[str, ...], list[int]] = {}
+    for number, one in enumerate(known.entries):
+        if number not in pairs.values():
+            left.setdefault((one.code, one.file, one.function, one.source), []).append(number)
+    more = {}
+    for number, problem in enumerate(found):
+        if number not in pairs and (same := left.get((problem.code, *_place(problem, report).values()))):
+            more[number] = same.pop(0)
+    return more
 
 
 def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> Iterator[Limit]:
@@ -289,11 +306,16 @@ def _needless(comment: Allowance) -> Problem:
     )
 
 
-def _notes(report: Report, gone: Sequence[Entry], moved: int) -> Iterator[str]:
+def _notes(report: Report, gone: Sequence[Entry], moved: int, *, other_scheme: bool) -> Iterator[str]:
+    if other_scheme:
+        yield (
+            "the baseline is of a dynadiag that makes other fingerprints, so its problems were also looked for by code, function and line: "
+            "--update-baseline writes it anew"
+        )
     if gone:
         named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))
         yield f"{plural(len(gone), 'problem')} of the baseline no longer there ({named}): --update-baseline removes what is gone"
-    if moved:
+    if moved and not other_scheme:
         yield f"{plural(moved, 'problem')} of the baseline found again under another fingerprint: --update-baseline records it"
     complete, why = completeness(report.run)
     if complete is None and why is not None:

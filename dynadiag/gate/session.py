@@ -49,6 +49,10 @@ def checked(report: Report, directory: Path, options: GateOptions, *, update: bo
     result = judge(report, options, known=known, sources=sources)
     if not update or options.baseline is None:
         return result
+    info = report.run.info
+    if known is not None and (info.timed_out or (info.exit_status not in (None, 0) and not info.stopped_stable)):
+        note = "the program did not run to its end, so the baseline stays as it is: what is missing in it may just not have been reached"
+        return replace(result, notes=(*result.notes, note))
     entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
     programs = {} if stored is None else stored.programs
     baseline.write(options.baseline, baseline.Baseline(programs={**programs, program: entries}))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.facts.fingerprint import Subject, fingerprint, fingerprints, functions_of, matched
+from dynadiag.facts.fingerprint import SCHEME, Subject, fingerprint, fingerprints, functions_of, matched
 from dynadiag.facts.statements import of_line
 from dynadiag.model import Location, Run, RunInfo
 from dynadiag.model.run import SourceFunction
@@ -70,6 +70,16 @@ def test_only_the_header_of_a_block_counts():
 
 def test_a_line_that_is_not_as_recorded_is_taken_as_it_is():
     assert _mark(_at(11, "z = y.item()"), run=_run(FLAT)) == _mark(_at(11, "z = y.item()"))
+
+
+def test_a_change_of_fingerprints_comes_with_another_number_of_their_scheme():
+    """Baselines hold them: when these values change, raise SCHEME."""
+    run = _run('def step(x):\n    for y in x:\n        print("a", y.sum())')
+    marks = [_mark(_at(12, 'print("a", y.sum())'), run=run), _mark(None, "DF01", run), _mark(_at(10, None), "DR02", run)]
+    assert (SCHEME, marks) == (
+        1,
+        ["7241c-4277aadc-0d9f50-64d8a6-666857", "9ebb4-5e253af5-12ae32-12ae32-055539", "144f2-4277aadc-0d9f50-12ae32-2ddf3a"],
+    )
 
 
 def test_methods_of_the_same_name_are_told_apart_by_their_class():

@@ -34,6 +34,14 @@ def test_it_is_read_as_it_was_written(tmp_path):
     assert read(tmp_path / "none.json") is None
 
 
+def test_a_file_without_a_scheme_of_fingerprints_is_of_before_there_were_numbers(tmp_path):
+    (tmp_path / "b.json").write_text(in_baseline([{"fingerprint": MARK, "code": "GB0059"}]))
+    known = read(tmp_path / "b.json").of("t.py")
+    assert known.scheme == 0
+    write(tmp_path / "b.json", Baseline(programs={"t.py": known}))
+    assert read(tmp_path / "b.json").of("t.py") == known
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -47,6 +55,10 @@ def test_it_is_read_as_it_was_written(tmp_path):
         ('{"dynadiag_baseline": 1}', 'is damaged: "programs" is not an object'),
         ('{"dynadiag_baseline": 1, "programs": {"t.py": []}}', "is damaged: 't.py' has no list \"problems\""),
         ('{"dynadiag_baseline": 1, "programs": {"t.py": {"problems": [3]}}}', "problem 1 of 't.py' is not a valid entry"),
+        (
+            '{"dynadiag_baseline": 1, "programs": {"t.py": {"problems": [], "fingerprints": "1"}}}',
+            "\"fingerprints\" of 't.py' is not a number",
+        ),
         (in_baseline([{"fingerprint": "abc", "code": "X"}]), "problem 1 of 't.py' is not a valid entry"),
         (in_baseline([{"fingerprint": MARK, "code": "X"}, {"fingerprint": MARK}]), "problem 2 of 't.py' is not a valid entry"),
         (in_baseline([{"fingerprint": MARK, "code": "X"}] * 2), "has a fingerprint twice"),

@@ -89,6 +89,16 @@ def test_the_ratchet(project):
     assert "GB0059" not in (project / "dynadiag-baseline.json").read_text()
 
 
+@pytest.mark.parametrize("ended", [{"exit_status": 1}, {"exit_status": None, "timed_out": True, "signal": "SIGTERM"}])
+def test_a_program_that_did_not_run_to_its_end_takes_nothing_out_of_the_baseline(project, ended):
+    check("--update-baseline", "run")
+    text = (project / "dynadiag-baseline.json").read_text()
+    record(project, project / "cut", broken=False, **ended)
+    _, _, err = check("--update-baseline", "cut")
+    assert (project / "dynadiag-baseline.json").read_text() == text
+    assert "the program did not run to its end, so the baseline stays as it is" in err
+
+
 def test_another_program_in_the_baseline_stays(project):
     check("--update-baseline", "run")
     record(project, project / "other", broken=False, command=["python", "-m", "pkg.eval"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.gate.baseline import Known
 from dynadiag.gate.judge import entries_for, judge, program_of
 from dynadiag.gate.options import GateOptions
@@ -147,6 +148,23 @@ def known_after(of, **options):
     found = report(of)
     result = judged(found, **options)
     return Known(torch="2.15.0", entries=entries_for(found, result, None))
+
+
+def test_a_baseline_with_fingerprints_of_another_scheme_is_matched_by_lines_and_a_note_says_so():
+    of = run()
+    known = known_after(of)
+    (entry,) = known.entries
+    old = replace(known, scheme=0, entries=(replace(entry, fingerprint="00000-00000000-000000-000000-000000"),))
+    here, more = report(of), report(of, breaks=((1, PRINT), (2, PRINT)))
+    result = judged(here, old)
+    assert codes(result) == [] and result.gone == 0
+    assert [note for note in result.notes if "fingerprint" in note] == [
+        "the baseline is of a dynadiag that makes other fingerprints, so its problems were also looked for by code, function and line: "
+        "--update-baseline writes it anew"
+    ]
+    assert entries_for(here, result, old) == known.entries
+    assert codes(judged(more, old)) == ["GB0059"]  # one entry lets one through
+    assert codes(judged(here, replace(old, scheme=SCHEME))) == ["GB0059"]
 
 
 def test_what_the_baseline_lists_passes_and_is_not_counted():
