@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynadiag.errors import NothingFoundError, OutputError, UnreadableInputError
 from dynadiag.model.run import RunInfo
-from dynadiag.record.directory import is_ours
+from dynadiag.record.directory import is_ours, is_run_directory
 from dynadiag.trace.sources import MARKER, find_sources, name_order, run_in_words, shown
 
 _UNTOLD = timedelta(hours=1)
@@ -32,6 +32,12 @@ class RunEntry:
     status: str
     size_bytes: int
     ended: bool
+
+
+def refuse_damaged(directory: Path, otherwise: str) -> None:
+    """Raises UnreadableInputError for a run directory whose marker was damaged; `otherwise` says what was not done with it."""
+    if (directory / MARKER).is_file() and not is_run_directory(directory):
+        raise UnreadableInputError(f"{directory / MARKER} is damaged, so {otherwise}: record the program again")
 
 
 def runs_in(folder: Path) -> list[RunEntry]:

@@ -125,7 +125,7 @@ def run(words, folder, **options):
 def main(folder: Path, chosen: list[str]) -> int:
     project(folder / "made")
     run(["check", "--update-baseline", "dynadiag-runs/latest"], folder / "made")
-    run(["bench", "--max-time", "1", "--max-rounds", "20", "--arms", "eager,aot_eager", "--out", "base", "train.py"], folder / "made")
+    run(["bench", "--max-time", "1", "--max-rounds", "20", "--out", "base", "train.py"], folder / "made")
 
     def one(number, page, words):
         place = folder / str(number)

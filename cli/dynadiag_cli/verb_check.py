@@ -114,8 +114,9 @@ def check(
     from dynadiag.gate.junit import junit
     from dynadiag.gate.options import configured
     from dynadiag.gate.sarif import sarif
-    from dynadiag.gate.session import checked, refuse_damaged, with_usable_baseline
+    from dynadiag.gate.session import checked, with_usable_baseline
     from dynadiag.render.sanitise import clean
+    from dynadiag.runs import refuse_damaged
     from dynadiag_cli import showing
 
     recorded = recording_named(ctx, target)
@@ -133,7 +134,7 @@ def check(
     showing.check_output(output)
     limits = with_usable_baseline(limits, update=update_baseline)
     directory = recorded or _recorded(program_of(ctx, target), out, force, python, timeout_s, stop_when_stable_s)
-    refuse_damaged(directory)
+    refuse_damaged(directory, "nothing was checked")
     report = showing.read_report(directory)
     if recorded is None:
         showing.write_reports(report, directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,11 +78,15 @@ def diff(
 
 
 def _read(target: list[str]) -> tuple[Path, Path]:
+    from dynadiag.runs import refuse_damaged
+
     if len(target) != 2:
         raise UsageError(f"diff compares two runs or logs, but got {len(target)}; with --git REV or --old-python PATH it takes a script")
     if missing := [one for one in target if not is_recording(Path(one))]:
         raise UsageError(f"{missing[0]} is no run or log; to record a script of two revisions or interpreters use --git or --old-python")
     old, new = (recording_at(Path(one)) for one in target)
+    for one in (old, new):
+        refuse_damaged(one, "nothing was compared")
     return old, new
 
 
@@ -93,6 +98,8 @@ def _recorded(target: list[str], git: str | None, python: str | None, old_python
 
     if not Path(target[0]).is_file():
         raise UsageError(f"no such script: {target[0]}")
+    if old_python is not None and shutil.which(old_python) is None:
+        raise UsageError(f"--old-python: no such interpreter: {old_python}")
     options = record.RecordOptions(python=python, timeout_s=timeout_s, announce=True)
     before = record.RecordOptions(python=old_python or python, timeout_s=timeout_s, announce=True)
     if git is None:

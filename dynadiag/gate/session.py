@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dynadiag.errors import OutputError, UnreadableInputError, UsageError
+from dynadiag.errors import OutputError, UsageError
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
 from dynadiag.gate import baseline
@@ -13,7 +13,6 @@ from dynadiag.gate.judge import entries_for, judge, program_of
 from dynadiag.gate.options import BASELINE, GateOptions
 from dynadiag.gate.result import GateResult
 from dynadiag.model.report import Report
-from dynadiag.record.directory import MARKER, is_run_directory
 from dynadiag.runs import recorded_here
 
 _MOST_FILES, _LONGEST_FILE = 200, 4 << 20
@@ -32,12 +31,6 @@ def with_usable_baseline(options: GateOptions, *, update: bool) -> GateOptions:
         if not options.baseline.parent.is_dir():
             raise OutputError(f"the baseline {options.baseline} cannot be written: there is no folder {options.baseline.parent}")
     return options
-
-
-def refuse_damaged(directory: Path) -> None:
-    """Raises UnreadableInputError for a run directory whose marker was damaged."""
-    if (directory / MARKER).is_file() and not is_run_directory(directory):
-        raise UnreadableInputError(f"{directory / MARKER} is damaged, so nothing was checked: record the program again")
 
 
 def checked(report: Report, directory: Path, options: GateOptions, *, update: bool = False) -> GateResult:

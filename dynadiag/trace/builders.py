@@ -153,7 +153,7 @@ class RunBuilder:
 
     `left_silently` holds frames left because of a break that torch did not log, because the program had switched logging off; only our
     recorder sees them. Without a log of it a break was raised: under `fullgraph=True`, under `error_on_graph_break`, inside a higher
-    order operator.
+    order operator. `cut` says of which logs the end is missing.
     """
 
     processes: list[ProcessBuilder] = field(default_factory=list)
@@ -171,6 +171,7 @@ class RunBuilder:
     traced_inputs: list[TracedInput] = field(default_factory=list)
     parity: list[ParityCall] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
+    cut: list[str] = field(default_factory=list)
     site_prefixes: dict[str, None] = field(default_factory=dict)
     libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)

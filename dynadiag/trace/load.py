@@ -13,9 +13,11 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import CompileKey, Process, Run
 from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
+from dynadiag.trace.digest import is_cut
 from dynadiag.trace.finish import finish
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.rank_logs import Progress, RankLogs, compare_ranks
+from dynadiag.trace.recorded_digest import bytes_told
 from dynadiag.trace.records import Piece, Record, scan
 from dynadiag.trace.room import LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
@@ -53,6 +55,8 @@ def load(path: str | os.PathLike[str], *, workers: int = 1, progress: Progress |
     for note in (*sources.notes, *ranks.notes):
         run.note(note)
     _read_all(run, sources, progress)
+    if run.cut and (not found.is_run or found.info.exit_status == 0):  # not where a program was killed while it wrote, or still writes
+        sources = replace(sources, info=replace(found.info, stopped=(*found.info.stopped, *run.cut)))
     run.ranks = ranks.comparison
     _add_alike(run, ranks)
     if not run.processes and not sources.is_run:
@@ -101,16 +105,20 @@ def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> N
     total = sum(map(_size, sources.logs))
     before = 0
     for log in sources.logs:
+        cut = len(run.cut)
         try:
             with OpenLog(log) as stream:
                 _LogReader(run, str(log)).read(stream, _teller(progress, before, total, stream))
                 broken = stream.broken
+                if len(run.cut) == cut and not stream.packed and stream.size < bytes_told(log):
+                    run.cut.append(f"the end of {shown(Path(log.name))} is missing")
         except OSError as error:
             broken = error.strerror or str(error)
         if broken is not None:
             if len(sources.logs) == 1 and not run.processes:
                 raise UnreadableInputError(f"cannot read {shown(log)}: {broken}")
             run.note(f"{shown(Path(log.name))} could not be read completely")
+            run.cut.append(f"{shown(Path(log.name))} could not be read completely")
         before += _size(log)
     if progress is not None:
         progress(total, total)
@@ -144,6 +152,7 @@ class _LogReader:
         by_number = self.by_number
         for piece in scan(stream, on_read):
             number, kind, name, _ = piece.match.groups()
+            self.cut_off |= piece.last and kind is not None and is_cut(piece)
             if kind is None:
                 self._no_record(piece)
                 continue
@@ -158,6 +167,7 @@ class _LogReader:
         name = shown(Path(self.log.rpartition(os.sep)[2]))
         if self.cut_off and stream.broken is None:
             self.run.note(f"the last record of {name} is cut off: the program was still writing it, or ended while it wrote")
+            self.run.cut.append(f"the last record of {name} is cut off")
         if self.mismatches:
             self.run.note(f"{self.mismatches} payloads in {name} do not match their checksums (edited or damaged); used as they are")
 

@@ -56,6 +56,16 @@ def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, tuple[DigestE
     return read.joined()
 
 
+def bytes_told(log: Path) -> int:
+    """How much of a log the digest beside it stands for; 0 without one that can be read. A log that is shorter was cut since."""
+    reading = _Reading(log, Room(0), {})
+    try:
+        reading.lines(read_small(log.with_name(digest_name(log.name)), _LARGEST_BYTES).split(b"\n")[:-1])
+    except (OSError, ValueError, DistrustError):
+        return 0
+    return reading.end
+
+
 class _Reading:
     """One digest while it is read: what it tells, and how far it stands for the log."""
 

@@ -138,9 +138,10 @@ def check(path: Path, _: Path, chance: random.Random) -> str | None:
     from dynadiag.gate.junit import junit
     from dynadiag.gate.options import GateOptions
     from dynadiag.gate.sarif import sarif
-    from dynadiag.gate.session import checked, refuse_damaged
+    from dynadiag.gate.session import checked
+    from dynadiag.runs import refuse_damaged
 
-    refuse_damaged(path)
+    refuse_damaged(path, "nothing was checked")
     report = showing.read_report(path)
     limits = GateOptions(
         max_breaks=chance.choice((None, 0)), max_recompiles=chance.choice((None, 1)), min_compiled=chance.choice((None, None, None, 1.0))

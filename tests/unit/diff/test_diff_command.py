@@ -84,12 +84,15 @@ def test_nothing_compiled_in_either_is_5(runs):
         (["-o", "no/out.txt", "broken", "cured"], "cannot write no/out.txt: there is no folder no"),
         (["--git", "HEAD", "nowhere.py"], "no such script: nowhere.py"),
         (["--git", "HEAD", "train.py"], "--git needs a git repository here"),
-        (["--old-python", "/no/python", "train.py"], "/no/python"),
+        (["--old-python", "/no/python", "train.py"], "--old-python: no such interpreter: /no/python"),
+        (["broken", "damaged"], "damaged/dynadiag-run.json is damaged, so nothing was compared: record the program again"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(runs, monkeypatch, words, said):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(runs.parent))
     (runs / "train.py").write_text("")
+    record(runs, runs / "damaged")
+    (runs / "damaged/dynadiag-run.json").write_text('{"form')
     status, message = diff(*words)
     assert status == 2 and said in message and "\n" not in message
 

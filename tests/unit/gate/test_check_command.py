@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from dynadiag.errors import DynadiagError
 from dynadiag_cli.app import app
 from tests.unit.trace.conftest import LogBuilder
+from tests.unit.trace.test_recorded_digest import made_of
 
 BREAK = (
     "Graph break in user code at {0}:5\nGraph Break Reason: Encountered graph break when attempting to trace CALL: a function call:\n\n"
@@ -46,6 +47,14 @@ def record(project, folder, *, broken=True, text=None, **facts):
     log.write(folder)
     known = {"format": 1, "dynadiag": "0", "command": ["python", "train.py"], "cwd": str(project), "exit_status": 0}
     (folder / "dynadiag-run.json").write_text(json.dumps({**known, **facts}))
+
+
+def cut(folder, count):
+    """The log of a recorded run without its last bytes, or without its last two records, as the digest beside it tells."""
+    (log,) = folder.glob("*.log")
+    data = log.read_bytes()
+    log.with_suffix(".digest").write_bytes(made_of(log))
+    log.write_bytes(data[:-count] if count else data[: data.rindex(b"\nV", 0, data.rindex(b"\nV")) + 1])
 
 
 def check(*words):
@@ -123,6 +132,8 @@ def test_a_comment_counts_as_it_was_recorded(project, rows):
         (lambda at: None, ["-o", ".", "run"], "cannot write .: it is a folder"),
         (lambda at: (at / "run/dynadiag-run.json").write_text('{"form'), ["run"], "dynadiag-run.json is damaged, so nothing was checked"),
         (lambda at: record(at, at / "run", exit_status=None, stopped=["the disk was full"]), ["run"], "the recording is not complete"),
+        (lambda at: cut(at / "run", 20), ["--max-breaks", "9", "run"], "is not complete, so nothing was checked: the last record of"),
+        (lambda at: cut(at / "run", None), ["--max-breaks", "9", "run"], "is not complete, so nothing was checked: the end of"),
         (lambda at: None, ["run", "extra"], "no such file or folder: extra"),
         (lambda at: None, ["nowhere.py"], "nowhere.py"),
     ],
