@@ -57,7 +57,7 @@ def recorded_cell(shell: Any, line: str, cell: str) -> Report | None:
         raise OutputError(f"dynadiag-runs cannot be written: {error.strerror or error}: use %%dynadiag --out DIR") from None
     with _progress(directory), observe(directory, force=options.force or options.out is None, parity_calls=options.parity):
         done = shell.run_cell(cell)
-    report = _report(directory)
+    report = _report(directory, was_reset=options.reset)
     if done.success:
         return report
     if report is not None:
@@ -80,14 +80,15 @@ def _options(line: str) -> argparse.Namespace | None:
         raise CellFailedError from None
 
 
-def _report(directory: Path) -> Report | None:
+def _report(directory: Path, *, was_reset: bool) -> Report | None:
     try:
         report = api.load(directory)
     except DynadiagError as error:
         print(f"dynadiag: {error.message}")
         return None
     if not report.summary.frames:
-        print("dynadiag: nothing new was compiled in this cell; what an earlier cell compiled is seen with %%dynadiag --reset")
+        more = "" if was_reset else "; what an earlier cell compiled is seen with %%dynadiag --reset"
+        print(f"dynadiag: nothing new was compiled in this cell{more}")
     print(f"dynadiag: recorded in {directory}; the whole page: !dynadiag explain {shlex.quote(str(directory))}")
     return report
 
@@ -125,5 +126,7 @@ def _count(directory: Path, line: Any, ended: threading.Event) -> None:
         except OSError:
             continue
         if line is not None and frames != told:
-            line.update(HTML(f"<i>dynadiag: {frames} frames compiled after {time.monotonic() - began:.0f} s</i>"))
+            line.update(
+                HTML(f"<i>dynadiag: {frames} {'frame' if frames == 1 else 'frames'} compiled after {time.monotonic() - began:.0f} s</i>")
+            )
             told = frames

@@ -24,7 +24,7 @@ NOT_HERE = {
     "--old-python": "a second torch: `tests/older_torch`",
     "~/train/.venv/bin/python": "a second environment",
     "o0": "needs Inductor's compiler",
-    "jupyter": "`tests/with_torch/notebook`",
+    "analysis.ipynb": "`tests/with_torch/notebook`",
     "--diff": "a copied recording was not recorded where it lies: `tests/with_torch/fix`",
     "minified": "the folder of an earlier command",
     "--install-completion": "changes the shell's start-up files",

@@ -105,6 +105,8 @@ def _refuse_launchers(file: Path | None) -> None:
     size = os.environ.get("WORLD_SIZE", "1")
     if size != "1":
         raise UsageError(f"bench compares single processes, but WORLD_SIZE={size[:20]!r} says that this is one of several: start it alone")
+    if file is not None and file.suffix == ".ipynb":
+        raise UsageError(f"{file} is a notebook: bench times a script, or a step that --fn or @dynadiag.benchmark names")
     if file is not None and file.name in _LAUNCHERS and not file.is_file():
         raise UsageError(f"bench compares single processes: {file.name} starts several; pass the script itself, to run as one process")
 

@@ -88,4 +88,12 @@ def script_arguments(run: Run) -> tuple[str, ...]:
     command = run.info.command or ()
     target = command[1:] if command and _PYTHON.search(command[0].replace("\\", "/")) else ()
     target = target[1:] if target[:1] == ("--",) else target
-    return target if target and (target[0] == "-m" or not target[0].startswith("-")) else ()
+    notebook = target and target[0].replace("\\", "/").endswith("/jupyter-execute")  # which no verb but `explain` and `check` takes
+    return target if target and not notebook and (target[0] == "-m" or not target[0].startswith("-")) else ()
+
+
+def notebook_of(run: Run) -> str | None:
+    """The notebook that nbclient ran."""
+    command = run.info.command or ()
+    runs = any(base_name(word) in ("jupyter", "jupyter-execute") for word in command[:2])
+    return next((word for word in command if word.endswith(".ipynb")), None) if runs else None

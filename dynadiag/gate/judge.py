@@ -13,7 +13,7 @@ from dynadiag.facts.compiled_work import compiled_work, why_no_work
 from dynadiag.facts.fingerprint import SCHEME, functions_of, matched
 from dynadiag.facts.statements import statement_lines
 from dynadiag.facts.user_frames import project_path
-from dynadiag.facts.wording import listed, plural, script_arguments, unique
+from dynadiag.facts.wording import listed, notebook_of, plural, script_arguments, unique
 from dynadiag.gate.baseline import Entry, Known
 from dynadiag.gate.comments import Allowance, allowances
 from dynadiag.gate.options import FAIL_ON, GateOptions
@@ -72,7 +72,7 @@ def _place(problem: Problem, report: Report) -> dict[str, str]:
 
 
 def program_of(report: Report) -> str:
-    """The program's name in a baseline: its script as the project names it, or `-m MODULE`; "" for a log that does not tell."""
+    """The program's name in a baseline: its script or notebook as the project names it, or `-m MODULE`; "" for a log that does not tell."""
     words = script_arguments(report.run)
     if words[:1] == ("-m",):
         return " ".join(words[:2])
@@ -81,8 +81,10 @@ def program_of(report: Report) -> str:
 
 
 def _started(report: Report) -> str:
-    """The script that a launcher such as torchrun started, as its first process knows it."""
-    return next((process.argv[0] for process in report.run.processes if process.argv and process.argv[0].endswith(".py")), "")
+    """The notebook that nbclient ran, or the script that a launcher such as torchrun started, as its first process knows it."""
+    return notebook_of(report.run) or next(
+        (process.argv[0] for process in report.run.processes if process.argv and process.argv[0].endswith(".py")), ""
+    )
 
 
 def _refuse_incomplete(report: Report) -> None:

@@ -66,6 +66,9 @@ def command_of(target: Target, python: str | None) -> list[str]:
         return [interpreter, "-m", *target.argv]
     if target.argv[0] == "-":
         return [interpreter, *target.argv]
+    execute = Path(interpreter).with_name("jupyter-execute")
+    if target.argv[0].endswith(".ipynb") and Path(target.argv[0]).is_file() and execute.is_file():
+        return [interpreter, str(execute), *target.argv]
     check_script(Path(target.argv[0]), interpreter)
     return [interpreter, *(["--"] if target.argv[0].startswith("-") else []), *target.argv]
 
@@ -91,8 +94,8 @@ def check_script(path: Path, interpreter: str) -> None:
             _require_main(path, [entry.name for entry in path.iterdir()])
         elif path.suffix == ".ipynb":
             raise UnreadableInputError(
-                f"{path} is a notebook: write %load_ext dynadiag in its first cell and %%dynadiag above the cells that compile, or run all "
-                f"of it with nbclient: dynadiag explain -- jupyter execute {path}"
+                f"{path} is a notebook: write %load_ext dynadiag in its first cell and %%dynadiag above the cells that compile; `explain` "
+                "and `check` run all of one where nbclient is installed beside Python"
             )
         elif (path.is_char_device() and path.stat().st_rdev in _ENDLESS) or path.is_block_device():
             raise UnreadableInputError(f"{path} is not a Python script: it is a device")

@@ -79,6 +79,7 @@ def test_marks_are_found_without_running_the_file(tmp_path):
     [
         ([], "pass either a file"),
         (["missing.py"], "missing.py does not exist"),
+        (["cells.ipynb"], "cells.ipynb is a notebook: bench times a script"),
         (["program.py", "--fn", "a:b"], "pass either a file"),
         (["--fn", "nothing"], "expected module:callable"),
         (["plain.py", "--in-process"], "can be taken over only once"),

@@ -16,6 +16,7 @@ import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record import RecordOptions, Target, record, stability, supervisor
+from dynadiag.record.target import command_of
 
 FAR = 86_400.0
 # Whoever runs the tests in the background of a shell has them ignore Ctrl-C.
@@ -257,7 +258,6 @@ def test_only_an_earlier_run_is_replaced():
         ("image.py", b"\x89PNG\0\0", "is not a Python script"),
         ("broken.py", b"def f(:\n", "is not a Python script: line 1: invalid syntax"),
         ("deep.py", b"\xff\xfe", "is not a Python script"),
-        ("cells.ipynb", b'{"cells": [], "nbformat": 4}', "is a notebook: write %load_ext dynadiag in its first cell"),
     ],
 )
 def test_what_is_no_python_is_refused_before_anything_starts(name, content, message):
@@ -267,6 +267,24 @@ def test_what_is_no_python_is_refused_before_anything_starts(name, content, mess
         record(Target("script", (name,)), RecordOptions())
     assert caught.value.exit_code == 2
     assert not Path("dynadiag-runs").exists()
+
+
+def test_a_notebook_is_run_by_nbclient_where_that_is_beside_python_and_refused_where_it_is_not():
+    Path("cells.ipynb").write_text('{"cells": [], "nbformat": 4}')
+    Path("bin").mkdir()
+    Path("bin/python").symlink_to(sys.executable)
+    with pytest.raises(UnreadableInputError, match="is a notebook: write %load_ext dynadiag in its first cell") as caught:
+        command_of(Target("script", ("cells.ipynb",)), "bin/python")
+    assert caught.value.exit_code == 2
+    Path("bin/jupyter-execute").touch()
+    assert command_of(Target("script", ("cells.ipynb", "--allow-errors")), "bin/python") == [
+        "bin/python",
+        "bin/jupyter-execute",
+        "cells.ipynb",
+        "--allow-errors",
+    ]
+    with pytest.raises(UnreadableInputError, match="no such script: none.ipynb"):
+        command_of(Target("script", ("none.ipynb",)), "bin/python")
 
 
 @pytest.mark.parametrize("python", [None, "python3"])
