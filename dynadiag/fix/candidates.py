@@ -109,11 +109,14 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str
 
 def has_branch(edit: Edit) -> bool:
     """Whether the old lines decide between two sides: what is in their place has to be right on both."""
-    try:
-        tree = ast.parse("\n".join(edit.old))
-    except SyntaxError:  # a header alone: `for x in xs:`
-        return bool(edit.old)
-    return any(isinstance(one, ast.If | ast.IfExp) for one in ast.walk(tree))
+    code = "\n".join(edit.old)
+    for rows in (code, f"{code}\n    pass"):  # a header alone: `for x in xs:`
+        try:
+            tree = ast.parse(rows)
+        except SyntaxError:
+            continue
+        return any(isinstance(one, ast.If | ast.IfExp) for one in ast.walk(tree))
+    return bool(edit.old)
 
 
 def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]:

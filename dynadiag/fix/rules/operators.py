@@ -66,7 +66,8 @@ class Operator:
         return (
             "if (",
             "    torch.compiler.is_dynamo_compiling()",
-            "    and not torch.compiler.is_exporting()",
+            # In a graph of torch 2.11 `is_exporting()` is always true.
+            '    and not getattr(torch.compiler, "_is_exporting_flag", False)',
             f"    and all(isinstance(one, torch.Tensor) for one in ({tensors}))",
             *numbers,
             f"    and not (torch.is_grad_enabled() and any(one.requires_grad for one in ({tensors})))",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.fix.candidates import has_branch
 from dynadiag.fix.edits import Edit, EditError, Span, applied, patch
 
 TEXT = '''"""A script."""
@@ -92,3 +93,19 @@ def test_git_applies_the_patch(tmp_path: Path):
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     subprocess.run(["git", "apply", "fixes.patch"], cwd=tmp_path, check=True)
     assert file.read_text() == new
+
+
+@pytest.mark.parametrize(
+    ("old", "decides"),
+    [
+        ("for width in widths:", False),
+        ("with torch.no_grad():", False),
+        ("x = x + 1", False),
+        ("if x.sum() > 0:", True),
+        ("while x.sum() > 0:", False),
+        ("for width in widths if given else []:", True),
+        ("if x.sum() > 0:\n    x = x + 1", True),
+    ],
+)
+def test_a_header_alone_is_a_branch_only_where_it_decides(old, decides):
+    assert has_branch(edit(old, "pass")) is decides
