@@ -22,11 +22,9 @@ from dynadiag.fix.rules.numbers import with_numbers
 from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.rules.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
+from dynadiag.model.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
-
-_CAPTURES = (("scalar read", "capture_scalar_outputs"), ("dynamic shape operator", "capture_dynamic_output_shape_ops"))
-"""Options for the categories of breaks (`passes.break_categories`) that they end."""
 
 
 def library_sites(finding: Finding, report: Report) -> list[GraphBreak]:
@@ -80,6 +78,11 @@ def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str
         with suppress(DynadiagError):
             # Most lines are none of these: the report's own reason says more.
             yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])
+        if site.category in CAPTURES and not any(one.slug in REWRITES | OPTIONS for one in finding.fix):
+            try:
+                yield _captured(site, finding.fingerprint, sources, "Capture what is read of tensors, which no advice is for")
+            except DynadiagError as error:
+                whys.append(f"no option can be set: {error.message}")
 
 
 _TAGGED = (2, 9)
@@ -145,12 +148,15 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
 
 
 def _with_option(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:
-    option = next((option for category, option in _CAPTURES if site.category == category), None)
-    if option is None:
+    if site.category not in CAPTURES:
         raise EditError("no option of torch ends it")
+    yield _captured(site, site.fingerprint, sources, "Capture what a library reads of tensors")
+
+
+def _captured(site: GraphBreak, cure: str, sources: Sources, text: str) -> Candidate:
+    option = CAPTURES[site.category]
     edit, span = _option(option, sources)
-    text = "Capture what a library reads of tensors"
-    yield Candidate(id="", slug=option.replace("_", "-"), text=text, edits=(edit,), spans=(span,), cures=(site.fingerprint,))
+    return Candidate(id="", slug=option.replace("_", "-"), text=text, edits=(edit,), spans=(span,), cures=(cure,))
 
 
 def _option(name: str, sources: Sources) -> tuple[Edit, Span]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 BRANCHES: Final = frozenset(("if-where", "if-return-where"))
@@ -20,3 +21,8 @@ OPTIONS: Final = frozenset(
         "parameter-shapes", "raise-limit",
     )
 )  # fmt: skip
+CAPTURES: Final[Mapping[str, str]] = {
+    "scalar read": "capture_scalar_outputs",
+    "dynamic shape operator": "capture_dynamic_output_shape_ops",
+}
+"""Options of torch by the category of breaks that they may end: also tried where no advice is for it, since a proof decides."""

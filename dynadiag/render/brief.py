@@ -11,10 +11,10 @@ from typing import Literal, get_args
 
 from rich.text import Text
 
-from dynadiag.facts.user_frames import is_own_branch
+from dynadiag.facts.user_frames import is_own_branch, is_own_file
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
-from dynadiag.model.applied_advice import OPTIONS, REWRITES
+from dynadiag.model.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.model.report import Finding, Report
 from dynadiag.render import parity_words, wording
 from dynadiag.render.ladder import Ladder
@@ -200,12 +200,14 @@ def _can_be_timed(report: Report) -> bool:
 
 
 def _is_applied(report: Report) -> bool:
-    """Whether `dynadiag fix` would try something: it applies an advice for a warning, or writes an `if` on a tensor without a branch.
-    The program compiles in one process.
+    """Whether `dynadiag fix` would try something: it applies an advice for a warning, writes an `if` on a tensor without a branch, or lets
+    the graph have what is read of tensors. The program compiles in one process.
     """
     slugs = {advice.slug for finding in report.findings if finding.severity != "note" for advice in finding.fix}
     branches = (site.gb_id == "GB0170" and is_own_branch(site.torch_frame, report.run) for site in report.graph_breaks)
-    return report.summary.processes == 1 and (not slugs.isdisjoint(REWRITES | OPTIONS) or any(branches))
+    own = (site for site in report.graph_breaks if site.torch_frame is not None and is_own_file(site.torch_frame.file, report.run))
+    tried = (not slugs.isdisjoint(REWRITES | OPTIONS), *branches, *(site.category in CAPTURES for site in own))
+    return report.summary.processes == 1 and any(tried)
 
 
 def _advised(findings: Sequence[Finding], slug: str) -> bool:

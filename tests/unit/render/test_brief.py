@@ -120,14 +120,19 @@ def test_where_nothing_is_advised_the_next_step_is_to_measure(show, calls, statu
 
 
 @pytest.mark.parametrize(
-    ("code", "last"), [("if x.sum() > 0:", "next  dynadiag fix train.py"), ("while x.sum() > 0:", "next  dynadiag bench train.py")]
+    ("code", "category", "last"),
+    [
+        ("if x.sum() > 0:", "data-dependent control flow", "next  dynadiag fix train.py"),
+        ("while x.sum() > 0:", "data-dependent control flow", "next  dynadiag bench train.py"),
+        ("y = x[x > 0]", "dynamic shape operator", "next  dynadiag fix train.py"),
+    ],
 )
-def test_a_branch_without_advice_is_left_to_fix(show, code, last):
+def test_a_branch_or_a_read_without_advice_is_left_to_fix(show, code, category, last):
     report = samples.sample_report()
     info = replace(report.run.info, command=("python", "train.py"), exit_status=0)
     run = replace(report.run, info=info, processes=(replace(report.run.processes[0], calls=3),))
     place = replace(report.graph_breaks[0].stack[0], code=code)
-    site = replace(report.graph_breaks[0], gb_id="GB0170", torch_frame=place)
+    site = replace(report.graph_breaks[0], gb_id="GB0170", torch_frame=place, category=category)
     findings = (replace(report.findings[1], fix=()),)
     text = show(replace(report, findings=findings, graph_breaks=(site,), run=run), summary=True, can_bench=True)
     assert text.splitlines()[-1] == last
