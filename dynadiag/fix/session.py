@@ -72,23 +72,25 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
     Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
     """
     begun = _cpu_s()
-    with remembering(_known(baseline, note)), scratch("fix") as folder, ExitStack() as stack:
+    report = report_on(baseline.directory)
+    with remembering(_known(baseline, report, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
             worker = Worker(folder)
             stack.callback(worker.close)
-            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=max(_LEAST_S, TIMES * baseline.wall_s))
+            limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
+            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=limit_s, alone=used_gpu(report))
 
         result = fix_with(baseline, options, say, runner)
     # The worker is counted when it has ended.
     return replace(result, cpu_s=_cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
 
 
-def _known(baseline: Baseline, note: Say) -> Known:
+def _known(baseline: Baseline, report: Report, note: Say) -> Known:
     """What an earlier search in this run directory found, where it had this Python, torch and machine."""
     path = baseline.directory / "fix-known.jsonl"
     resume = path.exists()
-    torch = next((one.torch for one in report_on(baseline.directory).run.processes if one.torch), "")
+    torch = next((one.torch for one in report.run.processes if one.torch), "")
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
     known = Known(path, environment=environment, resume=resume)
     if resume:

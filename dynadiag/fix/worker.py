@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 
 import dynadiag
 import dynadiag.fix.inside.observing  # before the forks, which need it
+from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker
@@ -39,9 +41,10 @@ def warm_up() -> None:
 
 
 def forked(message: dict[str, Any]) -> dict[str, Any]:
-    """One run in a child; `ended` is False where it crashed or took too long."""
+    """One run in a child, or in a fresh process that the child starts; `ended` is False where it crashed or took too long."""
     job = RunJob(**message["job"])
-    report = run_forked(lambda tell: tell(run(job)), timeout_s=float(message["timeout_s"]))
+    work = _run_alone if message.get("alone") else run
+    report = run_forked(lambda tell: tell(work(job)), timeout_s=float(message["timeout_s"]))
     told = next((one for one in report.messages if "exit_status" in one), None)
     broken = next((one["broken"] for one in report.messages if "broken" in one), None)
     why = None
@@ -49,6 +52,18 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
         last = (broken or "").strip().rpartition("\n")[2] or report.signal or f"exit status {report.exit_status}"
         why = f"it did not end within {message['timeout_s']:.0f} s" if report.timed_out else f"its process ended: {last}"
     return {**(told or {}), "ended": told is not None, "why": why, "cpu_s": round(report.cpu_s, 2)}
+
+
+def _run_alone(job: RunJob) -> dict[str, Any]:
+    """The run in a process that was not forked from one with torch: what a process knows of a GPU may not outlive a fork."""
+    file = Path(job.output) / "job.json"
+    write_file(file, json.dumps(job.to_json()))
+    ended = subprocess.run([sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)], stdin=subprocess.DEVNULL, check=False)
+    reply = file.with_suffix(".reply")
+    if not reply.exists():
+        raise ChildProcessError(f"the fresh process ended with exit status {ended.returncode}")
+    told: dict[str, Any] = json.loads(reply.read_text("utf-8"))
+    return told
 
 
 def compare(message: dict[str, Any]) -> dict[str, Any]:

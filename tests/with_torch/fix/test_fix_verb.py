@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
+
+from dynadiag.fix import worker
+from dynadiag.fix.inside.running import RunJob
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """import sys
@@ -71,6 +75,21 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     assert done.stdout.startswith(before)
     again = dynadiag(tmp_path, "fix", "--diff", "run")
     assert again.returncode == 2 and "is no longer as it was recorded" in again.stderr
+
+
+def test_a_run_of_a_script_that_used_a_gpu_is_not_forked(tmp_path):
+    """It says what a forked one says, and how its process ended where it crashed."""
+    (tmp_path / "train.py").write_text("import os, sys\nprint(os.getppid(), 'torch' in sys.modules)\nsys.exit(int(sys.argv[1]))\n")
+    (tmp_path / "crash.py").write_text("import os\nos.abort()\n")
+    job = RunJob(script=str(tmp_path / "train.py"), arguments=["3"], folder=str(tmp_path), output=str(tmp_path))
+    told = {alone: worker.forked({"job": job.to_json(), "timeout_s": 60, "alone": alone}) for alone in (False, True)}
+    assert [(one["ended"], one["exit_status"]) for one in told.values()] == [(True, 3)] * 2
+    printed = (tmp_path / "stdout").read_text().split()
+    assert printed[1] == "False" and printed[0] != str(os.getpid())
+    (tmp_path / "2").mkdir()
+    job = replace(job, script=str(tmp_path / "crash.py"), output=str(tmp_path / "2"))
+    told = worker.forked({"job": job.to_json(), "timeout_s": 60, "alone": True})
+    assert not told["ended"] and "exit status -6" in told["why"]
 
 
 def test_a_script_that_compiles_nothing_has_nothing_to_fix(tmp_path):
