@@ -51,7 +51,7 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         for one in made:
             known = found.get(one.edits)
             cures = one.cures if known is None else (*known.cures, *one.cures)
-            found[one.edits] = replace(one if known is None else known, cures=cures)
+            found[one.edits] = replace(one if known is None else known, cures=tuple(dict.fromkeys(cures)))
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
     return [replace(one, id=f"x{number}") for number, one in enumerate(found.values(), start=1)], left

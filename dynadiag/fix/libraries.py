@@ -42,9 +42,9 @@ def library_place(site: GraphBreak, report: Report) -> Location | None:
     return inner
 
 
-def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool) -> Candidate:
+def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool, masked: bool = False) -> Candidate:
     """The branch at a row of a file, written without one. Raises EditError where that cannot be."""
-    new = rewritten(ast.parse(text), row)
+    new = rewritten(ast.parse(text), row, masked=masked)
     if new.gives_up is not None and not unsafe:
         raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
     edit = Edit(file=file, old=dedented(text, new.rows), new=new.new, near=row)
@@ -75,6 +75,8 @@ def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str
                 yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe)
             except DynadiagError as error:
                 whys.append(f"the branch cannot be written without one: {error.message}")
+            with suppress(DynadiagError):
+                yield _branch(finding.fingerprint, *sources.text(place.file), place.line, unsafe=unsafe, masked=True)
         with suppress(DynadiagError):
             # Most lines are none of these: the report's own reason says more.
             yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, applied
-from dynadiag.fix.rules import hoists, train_steps
+from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.rules import dynamic, hoists, train_steps
 from dynadiag.fix.sources import Sources
+from dynadiag.model import codes
 from dynadiag.model.report import Finding, Report
 
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
@@ -24,7 +25,7 @@ _TEXTS = {
 def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     """What can be tried for a finding; the reasons for what has a place, but cannot be moved, go to `whys`."""
     del unsafe  # none gives anything up that a proof does not compare
-    for find in (_compiled_apart, _out_of_loops, _out_of_function):
+    for find in (_compiled_apart, _out_of_loops, _out_of_function, _dynamic):
         try:
             yield from find(finding, report, sources)
         except DynadiagError as error:
@@ -50,7 +51,8 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
     advice = next((one for one in finding.fix if one.slug == train_steps.SLUG), None)
     if advice is None or finding.where is None:
         return
-    model = (advice.after or "").removesuffix(".compile()")
+    new = advice.after or ""
+    model, in_place = re.split(r"\.| = ", new)[0], new.endswith(".compile()")
     file, text = sources.text(finding.where.file)
     sites = [one for one in report.graph_breaks if one.id in finding.evidence]
     frames = [report.run.frame(one) for site in sites for one in site.frames]
@@ -58,7 +60,7 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
     why: EditError | None = None
     for name in names:
         try:
-            edits = train_steps.compiled_apart(file, text, name, model)
+            edits = train_steps.compiled_apart(file, text, name, model, in_place=in_place)
         except EditError as error:
             why = why or error
         else:
@@ -87,3 +89,18 @@ def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iter
     file, text = sources.text(where.file)
     edits, name = hoists.out_of_function(file, text, where.line)
     yield _candidate(hoists.CONSTANT, name, edits, finding, text)
+
+
+def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    """`dynamic=True` where the sizes of a finding change, with the options that its advice sets."""
+    del report
+    if finding.code != codes.SIZE or finding.severity == "note":
+        return
+    file, text = sources.text(sources.script)
+    edits = (dynamic.compiled_dynamic(file, text), *dynamic.options_of(file, [one for one in finding.fix if one.slug == dynamic.SHAPES]))
+    spans = []
+    for edit in edits:
+        now = applied(text, edit)[1]
+        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    words = "Compile for changing sizes from the first call on"
+    yield Candidate(id="", slug=dynamic.SLUG, text=words, edits=edits, spans=tuple(spans), cures=(finding.fingerprint,))

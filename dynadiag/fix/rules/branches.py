@@ -18,6 +18,7 @@ from dynadiag.fix.rules.buffers import Switched, switched
 
 _TESTS = frozenset(("any", "all", "equal", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "allclose"))
 _LONGEST = 12
+MASKED = "branch-masked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,11 @@ class _Side:
         return [value for _, value in self.steps] + ([self.returns] if self.returns is not None else [])
 
 
-def rewritten(tree: ast.Module, row: int) -> Rewritten:
-    """The branch at a row (from 1) of a module. Raises EditError where it cannot be written without one."""
+def rewritten(tree: ast.Module, row: int, *, masked: bool = False) -> Rewritten:
+    """The branch at a row (from 1) of a module. Raises EditError where it cannot be written without one.
+
+    `masked`: a side whose gradient could be NaN is computed from ones where it is not taken, so that no gradient flows through it there.
+    """
     blocks = _blocks_to(tree, row)
     branch = blocks[-1][0][blocks[-1][1]] if blocks else None
     if not isinstance(branch, ast.If):
@@ -70,11 +74,17 @@ def rewritten(tree: ast.Module, row: int) -> Rewritten:
         return _checked(branch, condition)
     if plain is None and (found := switched(branch, condition)) is not None:
         return _of_buffer(branch, found)
-    return _without_branch(tree, branch, blocks, plain, condition)
+    return _without_branch(tree, branch, blocks, plain, condition, masked=masked)
 
 
 def _without_branch(
-    tree: ast.Module, branch: ast.If, blocks: Sequence[tuple[list[ast.stmt], int]], plain: ast.expr | None, condition: ast.expr
+    tree: ast.Module,
+    branch: ast.If,
+    blocks: Sequence[tuple[list[ast.stmt], int]],
+    plain: ast.expr | None,
+    condition: ast.expr,
+    *,
+    masked: bool,
 ) -> Rewritten:
     block, at = blocks[-1]
     then, other, end = _sides(branch, block[at + 1 :])
@@ -89,12 +99,18 @@ def _without_branch(
         new = rows if plain is None else [f"if {ast.unparse(plain)}:", *(f"    {one}" for one in rows)]
         return Rewritten(slug=slug, text=text, rows=range(branch.lineno, end + 1), new=tuple(new), gradients_why=gradients_why)
 
-    whys = [_why_not_where(then, other, gradients=one) for one in (False, True)]
+    whys = [_why_not_where(then, gradients=one) or _why_not_where(other, gradients=one) for one in (False, True)]
     values = [
         [*one.values, *(ast.Name(name, ast.Load()) for name in each.names if name not in one.names)]
         for one, each in ((then, other), (other, then))
     ]
-    whys[1] = whys[1] or legality.why_not_differentiated(Place(function, (), branch.lineno), branch.test, *values)
+    differs = legality.why_not_differentiated(Place(function, (), branch.lineno), branch.test, *values)
+    if masked:
+        if whys[0] is not None or whys[1] is None or differs is not None:
+            raise EditError(whys[0] or differs or "no gradient of a side can be NaN")
+        given = [_given(one) if _why_not_where(one, gradients=True) is not None else () for one in (then, other)]
+        return made(MASKED, "Compute both sides, each from ones where it is not taken", _selected(condition, then, other, outcomes, given))
+    whys[1] = whys[1] or differs
     if whys[0] is None:
         rows = _selected(condition, then, other, outcomes)
         return made("branch-select", "Compute both sides of the branch and select on the device", rows, whys[1])
@@ -241,9 +257,30 @@ def _check_pure(then: _Side, other: _Side) -> None:
             raise EditError(why)
 
 
-def _why_not_where(then: _Side, other: _Side, *, gradients: bool) -> str | None:
-    whys = (legality.why_not_computed(one, gradients=gradients) for one in (*then.values, *other.values))
+def _why_not_where(side: _Side, *, gradients: bool) -> str | None:
+    whys = (legality.why_not_computed(one, gradients=gradients) for one in side.values)
     return next((why for why in whys if why is not None), None)
+
+
+def _given(side: _Side) -> tuple[str, ...]:
+    """The names that a side is computed from. Raises EditError where it may be computed from something else too, such as an attribute."""
+    names: dict[str, None] = {}
+    made: set[str] = set()
+    for value, target in zip(side.values, (*(name for name, _ in side.steps), ""), strict=False):
+        left: list[ast.AST] = [value]
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of_module = ast.unparse(node.func.value) in ("torch", "F", "torch.nn.functional")
+                left += [*node.args, *([] if of_module else [node.func.value])]
+            elif isinstance(node, ast.Call | ast.Attribute | ast.Lambda):
+                raise EditError(f"`{ast.unparse(node)}` cannot be computed from ones")
+            elif isinstance(node, ast.Name):
+                names |= {} if node.id in made else {node.id: None}
+            else:
+                left += ast.iter_child_nodes(node)
+        made.add(target)
+    return tuple(sorted(names))
 
 
 def _assigned_before(function: ast.FunctionDef | ast.AsyncFunctionDef, blocks: Sequence[tuple[list[ast.stmt], int]]) -> set[str]:
@@ -290,8 +327,11 @@ def _outcomes(then: _Side, other: _Side, there: set[str], later: set[str]) -> li
     return found
 
 
-def _selected(condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence[str]) -> list[str]:
-    if len(then.steps) <= 1 and len(other.steps) <= 1 and len(outcomes) <= 1:
+def _selected(
+    condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence[str], given: Sequence[Sequence[str]] = ((), ())
+) -> list[str]:
+    """The rows; the names in `given` are ones for a side where it is not taken."""
+    if not any(given) and len(then.steps) <= 1 and len(other.steps) <= 1 and len(outcomes) <= 1:
         name = outcomes[0] if outcomes else None
         values = [_one_value(side, name) for side in (then, other)]
         where = f"torch.where({ast.unparse(condition)}, {values[0]}, {values[1]})"
@@ -301,16 +341,22 @@ def _selected(condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence
             return [f"{name} = {where}"]
     rows = [f"taken = {ast.unparse(condition)}"]
     last: list[dict[str, str]] = []
-    for side, ending in ((then, "_if_true"), (other, "_if_false")):
+    returned: list[str | None] = []
+    for side, ending, masks in zip((then, other), ("_if_true", "_if_false"), given, strict=True):
+        ones = {name: f"{name}_for{ending[3:]}" for name in masks}
+        for name, new in ones.items():
+            chosen = (name, f"torch.ones_like({name})")[:: 1 if side is then else -1]
+            rows.append(f"{new} = torch.where(taken, {', '.join(chosen)})")
         names: dict[str, str] = {}
         for name, value in side.steps:
-            text = _text(value, names)
+            text = _text(value, ones | names)
             names[name] = f"{name}{ending}"
             rows.append(f"{names[name]} = {text}")
         last.append(names)
+        returned.append(None if side.returns is None else _text(side.returns, ones | names))
     rows += [f"{name} = torch.where(taken, {last[0].get(name, name)}, {last[1].get(name, name)})" for name in outcomes]
-    if then.returns is not None and other.returns is not None:
-        rows.append(f"return torch.where(taken, {_text(then.returns, last[0])}, {_text(other.returns, last[1])})")
+    if None not in returned:
+        rows.append(f"return torch.where(taken, {returned[0]}, {returned[1]})")
     return rows
 
 

@@ -9,10 +9,11 @@ from dynadiag.fix.edits import Edit, EditError
 from dynadiag.fix.inside.running import WATCH
 
 SLUG = "compile-model-apart"
+_NAMES = ("state_dict", "named_parameters", "named_buffers", "named_modules", "isinstance", "type(", "torch.save", "__class__")
 
 
-def compiled_apart(file: str, text: str, function: str, model: str) -> tuple[Edit, ...]:
-    """The edits that compile `model` where it is made, and leave `function` as it is.
+def compiled_apart(file: str, text: str, function: str, model: str, *, in_place: bool) -> tuple[Edit, ...]:
+    """The edits that compile `model` where it is made, in place or as another object, and leave `function` as it is.
 
     Both are at the module's top level: one `model = ...`, and `@torch.compile` above the function or one `step = torch.compile(function)`.
     In proofs the plain step is still observed as the compiled one was, and the model's own calls are not.
@@ -24,17 +25,15 @@ def compiled_apart(file: str, text: str, function: str, model: str) -> tuple[Edi
     if len(made) != 1 or len(binds) != 1:
         raise EditError(f"`{model}` is not assigned once, at the top level of the file")
     step, options = _step(file, text, tree, function)
+    if not in_place and (named := next((one for one in _NAMES if one in text), None)) is not None:
+        raise EditError(f"what `torch.compile` gives is another object with other names in its `state_dict()`, and `{named}` is used")
     rows = _rows(text, binds[0])
-    words = ", ".join(options)
-    seen = ", ".join([*options, f"{APART}=True"])
-    put = Edit(
-        file=file,
-        old=rows,
-        new=(*rows, f"{model}.compile({words})"),
-        near=binds[0].lineno,
-        observed=(*rows, f"{model}.compile({seen})"),
-    )
-    return put, step
+    new, seen = (_compiled(model, one, in_place=in_place) for one in (options, [*options, f"{APART}=True"]))
+    return Edit(file=file, old=rows, new=(*rows, new), near=binds[0].lineno, observed=(*rows, seen)), step
+
+
+def _compiled(model: str, options: list[str], *, in_place: bool) -> str:
+    return f"{model}.compile({', '.join(options)})" if in_place else f"{model} = torch.compile({', '.join([model, *options])})"
 
 
 def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, list[str]]:

@@ -11,10 +11,10 @@ from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.branches import Rewritten, rewritten
 
 
-def of(body: str) -> Rewritten:
+def of(body: str, *, masked: bool = False) -> Rewritten:
     text = "def f(self, x, y):\n" + textwrap.indent(textwrap.dedent(body), "    ")
     row = next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith("if "))
-    return rewritten(ast.parse(text), row)
+    return rewritten(ast.parse(text), row, masked=masked)
 
 
 def rows(body: str) -> list[str]:
@@ -46,6 +46,28 @@ def test_several_statements_are_computed_on_both_sides_under_names_of_their_own(
 def test_neither_is_tried_where_gradients_flow_and_may_be_wrong():
     for text in ("if x.sum() > 0:\n    x = x / y\nreturn x", "if x.sum() > 0:\n    x = x // y\nreturn x"):
         assert of(text).gradients_why is not None
+
+
+def test_where_gradients_flow_a_side_is_computed_from_ones_where_it_is_not_taken():
+    found = of("if x.sum() > 0:\n    z = y * 2\n    x = x / z.sum(dim=0)\nreturn x", masked=True)
+    assert found.gradients_why is None
+    assert found.new == (
+        "taken = x.sum() > 0",
+        "x_for_true = torch.where(taken, x, torch.ones_like(x))",
+        "y_for_true = torch.where(taken, y, torch.ones_like(y))",
+        "z_if_true = y_for_true * 2",
+        "x_if_true = x_for_true / z_if_true.sum(dim=0)",
+        "x = torch.where(taken, x_if_true, x)",
+    )
+    found = of("if x.sum() > 0:\n    return x + y\nreturn torch.sqrt(x) + y", masked=True)
+    assert found.new[1:] == (
+        "x_for_false = torch.where(taken, torch.ones_like(x), x)",
+        "y_for_false = torch.where(taken, torch.ones_like(y), y)",
+        "return torch.where(taken, x + y, torch.sqrt(x_for_false) + y_for_false)",
+    )
+    for text in ("x / self.scale", "x + 1", "x // y"):
+        with pytest.raises(EditError):
+            of(f"if x.sum() > 0:\n    x = {text}\nreturn x", masked=True)
 
 
 def test_what_may_not_be_computed_on_the_other_side_is_left_to_the_device():

@@ -1,0 +1,48 @@
+"""`dynamic=True` at the one `torch.compile` of a script, and a model compiled as another object than before."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynadiag.fix.edits import EditError, applied
+from dynadiag.fix.rules.dynamic import compiled_dynamic
+from dynadiag.fix.rules.train_steps import compiled_apart
+
+STEP = """import torch
+model = torch.nn.Linear(2, 2)
+
+@torch.compile(backend="eager")
+def step(x):
+    model(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "new"),
+    [
+        ("f = torch.compile(step)", "f = torch.compile(step, dynamic=True)"),
+        ("f = torch.compile(step, backend='eager')  # as é", "f = torch.compile(step, backend='eager', dynamic=True)  # as é"),
+        ("@torch.compile\ndef f(x): return x", "@torch.compile(dynamic=True)\ndef f(x): return x"),
+        ("@torch.compile()\ndef f(x): return x", "@torch.compile(dynamic=True)\ndef f(x): return x"),
+        ("f = torch.compile(step, dynamic=False)", None),
+        ("f = torch.compile(step, **options)", None),
+        ("f = torch.compile(\n    step,\n)", None),
+        ("f = partial(torch.compile, backend='eager')", None),
+        ("f = torch.compile(one)\ng = torch.compile(two)", None),
+    ],
+)
+def test_sizes_are_symbols_from_the_first_call_where_one_place_says_how_it_is_compiled(row, new):
+    text = f"import torch\n\n{row}\n"
+    if new is None:
+        with pytest.raises(EditError):
+            compiled_dynamic("a.py", text)
+    else:
+        assert applied(text, compiled_dynamic("a.py", text))[0] == f"import torch\n\n{new}\n"
+
+
+def test_a_model_is_wrapped_where_torch_cannot_compile_it_in_place_and_nobody_asks_for_its_names():
+    put, step = compiled_apart("a.py", STEP, "step", "model", in_place=False)
+    assert put.new == ("model = torch.nn.Linear(2, 2)", "model = torch.compile(model, backend='eager')")
+    assert step.new == () and step.observed == ("@dynadiag_watch__",)
+    with pytest.raises(EditError, match="other names in its"):
+        compiled_apart("a.py", f"{STEP}torch.save(model.state_dict(), 'a')\n", "step", "model", in_place=False)
