@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadiag import trace
+from dynadiag.digests import texts
 from dynadiag.digests.lines import DigestLines, digest_name
 from dynadiag.record import writer
 from dynadiag.record.writer import TraceWriter
@@ -263,3 +265,33 @@ def test_what_the_probe_adds_after_the_end_of_a_process_is_not_its_end(tmp_path)
     added = 'probe_main.py:1] {"artifact": {"name": "dynadiag_probe", "encoding": "json"}}'
     log.write_bytes(log.read_bytes() + f"V1231 23:59:59.000000 {os.getpid()} {added}\n".encode())
     assert read(log).ended == digests_of(str(log))[0][0].ended == ended
+
+
+IDS = re.compile(rb"(?:\b|(?<=_))(?:0x[0-9a-f]{6,}|\d{9,})\b")
+DEVICES = re.compile(rb"\b(device=|(?:cuda|xpu|hpu|npu):|index=)\d{1,4}\b")
+PIECES = (
+    "0x",
+    "0x7f00aa",
+    "1234567890",
+    "12345678",
+    "device=",
+    "cuda:",
+    "npu:",
+    "index=",
+    "3",
+    "12345",
+    "_",
+    "a",
+    "x",
+    " ",
+    ":",
+    "é",
+    "\n",
+    "0",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_addresses_and_devices_are_found_as_by_the_plain_patterns(pieces):
+    text = "".join(pieces).encode()
+    assert texts.without_ids(text) == IDS.sub(b"*", DEVICES.sub(rb"\1*", text))
