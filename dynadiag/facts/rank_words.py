@@ -15,13 +15,18 @@ def group_in_words(group: RankGroup) -> str:
 
 def difference_in_words(first: FirstDifference) -> str:
     """What happened, in which call, after how much that was the same, and what happened elsewhere."""
-    here = first.here or "nothing more"
-    there = first.there or ("the options of the others" if first.kind == "settings" else "nothing more")
+    here = _one_sentence(first.here) or "nothing more"
+    there = _one_sentence(first.there) or ("the options of the others" if first.kind == "settings" else "nothing more")
     call = "" if first.call is None else f" in call {first.call:,}"
     if first.kind == "settings":
         return f"{here} instead of {there}"
     at = "" if not first.at else f", at {_clock(first.at)}"
     return f"{here}{call}, where the others have {there} (after {plural(first.before, 'equal event')}{at})"
+
+
+def _one_sentence(text: str | None) -> str:
+    """Torch's words of a guard that failed: "size mismatch at index 0. expected 8, actual 7"."""
+    return (text or "").replace(". expected ", ": expected ")
 
 
 def _clock(at: float) -> str:

@@ -52,7 +52,7 @@ def _apart(found: RankComparison) -> Iterator[Finding]:
     left = len(others) - _SHOWN
     more = f"The table of groups has {plural(left, 'more group')}." if left > 0 else ""
     alike = f"{group_in_words(largest).capitalize()} {'are alike' if len(largest.ranks) > 1 else 'is what the others are compared with'}."
-    yield _finding(codes.RANKS_APART, found, " ".join((alike, *texts, more)).strip(), others, _where(told[0].first))
+    yield _finding(codes.RANKS_APART, found, " ".join(filter(None, (*texts, more, alike))), others, _where(told[0].first))
 
 
 def _collectives(found: RankComparison) -> Iterator[Finding]:

@@ -105,13 +105,22 @@ def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
     assert json.loads("".join(json_report.chunks(built)))["rank_groups"]["groups"][0]["ranks"][:3] == [0, 1, 2]
 
 
+REASON = "0/0: tensor 'x' size mismatch at index 0. expected 8, actual 7"
+
+
 def test_a_recompile_is_told_with_the_call_that_it_happened_in(tmp_path):
     for rank in range(3):
         log = rank_log(rank)
         if rank == 2:
-            log.artifact("dynadiag_call", {"call": 52}).artifact("recompile_reasons", "0/0: tensor 'x' size mismatch at index 0", frame=0)
+            log.artifact("dynadiag_call", {"call": 52}).artifact("recompile_reasons", REASON, frame=0)
         log.write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_x.log")
-    assert [(one.first.kind, one.first.call) for one in comparison(tmp_path).groups[1:]] == [("recompile", 52)]
+    read = trace.load(tmp_path)
+    assert [(one.first.kind, one.first.call) for one in read.ranks.groups[1:]] == [("recompile", 52)]
+    why = next(one.why for one in report.build(read).findings if one.code == "DX07")
+    assert why.startswith(
+        "Rank 2: f: recompiled: tensor 'x' size mismatch at index 0: expected 8, actual 7 in call 52, where the others have"
+    )
+    assert why.endswith(". Ranks 0, 1 are alike.")
 
 
 def test_ranks_that_were_not_read_have_the_bars_of_those_that_were(tmp_path):
