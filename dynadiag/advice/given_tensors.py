@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.source import dotted
 from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
@@ -28,7 +29,7 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     """The place with what all recorded compilations of its function took."""
     if place is None or at.line is None:
         return place
-    frames = (frame for frame in run.frames if frame.file == at.file and _is_of(frame, at.line - place.row + 1, place))
+    frames = _frames_of(place, at.file, at.line - place.row + 1, run)
     own = {frame.id: resume_line(frame.name) is None for frame in frames}
     taken = [one for frame in own for one in _taken(run).get(frame, ())]
     shapes: dict[str, set[tuple[int, ...] | None]] = {}
@@ -60,7 +61,7 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
     place = None if own is None else function_around(run, own.file, own.line)
     if place is None or own is None or own.line is None:
         return ()
-    frames = (frame for frame in run.frames if frame.file == own.file and _is_of(frame, own.line - place.row + 1, place))
+    frames = _frames_of(place, own.file, own.line - place.row + 1, run)
     sources = {one.source for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter}
     # Not all that a source goes through is a module: `forward.__closure__[1].cell_contents` of a function, which has no `compile()`.
     owners = {readable(one[: part.start()]) for one in sources for part in re.finditer(r"\._(?:modules|parameters)\[", one)}
@@ -77,7 +78,7 @@ def _in_cell(file: str, function: str, cell: int, run: Run) -> str | None:
 
     CPython orders `__closure__` as the names in `co_freevars`, which are sorted (3.9 to 3.14).
     """
-    own = [one for one in run.functions if one.file == file]
+    own = recorded_functions(file, run)
     nested = [one for one in own if one.name.rpartition(".")[2] == function and "." in one.name]
     around = [one for one in own if len(nested) == 1 and one.name == nested[0].name.rpartition(".")[0]]
     inner, outer = (parse_function(one[0].text) if len(one) == 1 else None for one in (nested, around))
@@ -119,10 +120,19 @@ def sizes_vary(run: Run) -> bool:
     return any(len(found) > 1 for (code, _), found in shapes.items() if code is not None)
 
 
-def _is_of(frame: Frame, begin: int, place: Place) -> bool:
-    """Whether the frame is this function, or goes on in it after a break; that of a decorated one begins with its decorators."""
-    named = source_function(frame.name) == place.node.name
-    return named and frame.line is not None and begin - _MOST_DECORATORS <= frame.line < begin + (place.node.end_lineno or 0)
+def _frames_of(place: Place, file: str, begin: int, run: Run) -> Iterator[Frame]:
+    """The frames of this function, and those that go on in it after a break; that of a decorated one begins with its decorators."""
+    for frame in _frames_by_function(run).get((file, place.node.name), ()):
+        if frame.line is not None and begin - _MOST_DECORATORS <= frame.line < begin + (place.node.end_lineno or 0):
+            yield frame
+
+
+@of_last_run
+def _frames_by_function(run: Run) -> Mapping[tuple[str | None, str | None], list[Frame]]:
+    found: dict[tuple[str | None, str | None], list[Frame]] = {}
+    for frame in run.frames:
+        found.setdefault((frame.file, source_function(frame.name)), []).append(frame)
+    return found
 
 
 @of_last_run

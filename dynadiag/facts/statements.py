@@ -47,7 +47,7 @@ class FunctionAt(NamedTuple):
 def function_at(where: Location, run: Run) -> FunctionAt:
     """The function of a place, as a person named it."""
     name = (source_function(where.function) or "").rpartition(".")[2]
-    found = None if where.line is None else _recorded(where.file, where.line, run)
+    found = None if where.line is None else recorded_function(where.file, where.line, run)
     if found is not None and found.name.rpartition(".")[2] == name:
         return FunctionAt(found.name, found)
     return FunctionAt(name, found)
@@ -95,7 +95,7 @@ def _recorded_statement(where: Location, run: Run) -> tuple[ast.stmt, int] | Non
 def _texts_with(where: Location, run: Run) -> Iterator[tuple[str, int]]:
     """Recorded texts that have the line, with its number in them."""
     line = where.line or 0
-    function = _recorded(where.file, line, run)
+    function = recorded_function(where.file, line, run)
     if function is not None:
         yield function.text, line - function.line + 1
     for begin in range(line, max(0, line - _LINES_OF_STATEMENT), -1):
@@ -104,13 +104,18 @@ def _texts_with(where: Location, run: Run) -> Iterator[tuple[str, int]]:
             yield block, line - begin + 1
 
 
-def _recorded(file: str, line: int, run: Run) -> SourceFunction | None:
+def recorded_function(file: str, line: int, run: Run) -> SourceFunction | None:
     """The innermost recorded function around a line."""
     starts, functions = _functions_by_file(run).get(file, ((), ()))
     for at in range(bisect_right(starts, line) - 1, max(-1, bisect_right(starts, line) - 1 - _DEEPEST), -1):
         if line < functions[at].line + functions[at].text.count("\n") + 1:
             return functions[at]
     return None
+
+
+def recorded_functions(file: str, run: Run) -> Sequence[SourceFunction]:
+    """The recorded functions of a file, by their lines."""
+    return _functions_by_file(run).get(file, ((), ()))[1]
 
 
 @of_last_run

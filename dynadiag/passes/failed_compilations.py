@@ -13,6 +13,7 @@ from dynadiag.advice.uncaught import failure_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import problems_by_process
+from dynadiag.facts.statements import recorded_function
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line
 from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model import codes
@@ -198,8 +199,7 @@ def _with_code(where: Location | None, run: Run) -> Location | None:
     """The place with its line as it was recorded, where the record of the place has none."""
     if where is None or where.line is None or where.code:
         return where
-    inside = (one for one in run.functions if one.file == where.file and 0 <= where.line - one.line <= one.text.count("\n"))
-    found = next(inside, None)
+    found = recorded_function(where.file, where.line, run)
     return where if found is None else replace(where, code=found.text.split("\n")[where.line - found.line].strip())
 
 

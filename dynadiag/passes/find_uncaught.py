@@ -10,6 +10,7 @@ from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.source import dotted
 from dynadiag.advice.uncaught import TRY_OUTSIDE, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
+from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -58,7 +59,7 @@ def _try_around(problem: Problem, run: Run) -> str | None:
         return None
     caller = problem.stack[at - 1]
     name = source_function(caller.function)
-    texts = {one.text for one in run.functions if one.file == caller.file and one.name.rpartition(".")[2] == name}
+    texts = {one.text for one in recorded_functions(caller.file, run) if one.name.rpartition(".")[2] == name}
     function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
     handlers = () if function is None else (one for one in ast.walk(function.node) if isinstance(one, ast.ExceptHandler))
     kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")

@@ -82,7 +82,7 @@ def with_torch(folder: Path) -> list[Path]:
     project = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": project, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", _PROGRAM, str(run), str(script)], check=True, env=environment, cwd=folder)
-    (log,) = run.glob("dedicated_log*")
+    (log,) = run.glob("dedicated_log*.log")
     records = re.split(rb"(?m)^(?=[VIWEC]\d{4} )", log.read_bytes())
     kept = [one for one in records if not _LEFT_OUT.search(one.partition(b"\n")[0])]
     kept = [_with_options(one) if b'"dynadiag_config"' in one.partition(b"\n")[0] else one for one in kept]
