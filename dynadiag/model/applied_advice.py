@@ -1,4 +1,4 @@
-"""The kinds of advice (slugs) that `dynadiag fix` applies by itself; `docs/fix.md` says what each changes."""
+"""The kinds of advice (slugs) that `dynadiag fix` applies by itself; `docs/fix-rules.md` shows what each changes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,178 @@
+"""Makes docs/fix-rules.md: `python -m tests.documented_fixes`. What each kind of change does, gives up, and looks like.
+
+The words are those of the tables in docs/fix.md. Of advice the code is a case with which it is tested (`table_*.py` of its tests);
+of the rules of `fix` it is what the rule makes of a script of its corpus, or of a text that stands here.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from dynadiag.fix.edits import Edit, applied, dedented
+from dynadiag.fix.rules import hoists, messages
+from dynadiag.fix.rules.branches import rewritten
+from dynadiag.fix.rules.dynamic import compiled_dynamic
+from dynadiag.fix.rules.numbers import with_numbers
+from dynadiag.fix.rules.operators import as_operator
+from dynadiag.fix.rules.sizes import read_once
+from dynadiag.fix.rules.train_steps import compiled_apart
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/fix-rules.md"
+CORPUS = ROOT / "tests/corpus/fix/cures"
+HEAD = """# The changes of fix
+
+Made by `python -m tests.documented_fixes`; do not edit.
+
+What each kind of change does, what it gives up, and one example of code before (`-`) and after (`+`). Those of advice are cases with which
+the advice is tested: the break is there before and not after, and the results are equal. The others are what the rule makes of a script of
+the corpus on which `fix` is tested, or of the lines of a library. [fix.md](fix.md) says how a change is proven.
+"""
+CHECK = "def f(x):\n    if x.isnan().any():\n        raise ValueError('not a number')\n    return x * 2\n"
+BUFFER = """def f(self, n):
+    if n.max() > self.most:
+        self.register_buffer("scale", self.long, persistent=False)
+    else:
+        self.register_buffer("scale", self.short, persistent=False)
+    return self.scale
+"""
+SIZE = "def f(mask, x):\n    most = mask.sum(dim=1).max()\n    return x.new_zeros(2, most)\n"
+WARNING = "import warnings\n\nimport torch\n\n\ndef f(x):\n    warnings.warn('this is old', FutureWarning)\n    return x\n"
+ONCE = "import torch\n\n\ndef f(x):\n    logger.warning_once('this is old')\n    return x\n"
+CAPTURE = "import torch\n"
+
+Edits = Sequence[Edit]
+
+
+def _branch(begin: str, *, masked: bool = False) -> Callable[[str], Edits]:
+    def edits(text: str) -> Edits:
+        new = rewritten(ast.parse(text), _row(text, begin), masked=masked)
+        return (Edit(file="a.py", old=dedented(text, new.rows), new=new.new, near=new.rows.start),)
+
+    return edits
+
+
+def _option(name: str) -> Callable[[str], Edits]:
+    return lambda text: (Edit(file="a.py", old=(), new=(f"torch._dynamo.config.{name} = True",)),)
+
+
+def _said(begin: str) -> Callable[[str], Edits]:
+    def edits(text: str) -> Edits:
+        made = messages.while_tracing("f", "a.py", text, _row(text, begin))
+        assert made is not None
+        return made.edits
+
+    return edits
+
+
+RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
+    "branch-select": ("branch_two_statements", _branch("if y.sum")),
+    "branch-masked": ("branch_division_trained", _branch("if y.sum", masked=True)),
+    "branch-cond": ("branch_floor_division", _branch("if total")),
+    "raise-check": (CHECK, _branch("if x.isnan")),
+    "buffer-select": (BUFFER, _branch("if n.max")),
+    "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
+    "compile-model-apart": ("train_step_compiled", lambda text: compiled_apart("a.py", text, "train_step", "model", in_place=True)),
+    "hoist-out-of-loop": ("compiled_in_a_loop", lambda text: next(hoists.out_of_loops("a.py", text, None))[0]),
+    "hoist-constant": ("parameter_in_each_call", lambda text: hoists.out_of_function("a.py", text, _row(text, "weight ="))[0]),
+    "numbers-of-tensor": ("sizes_beside_their_tensor", lambda text: with_numbers("a.py", text, _row(text, "rows ="))),
+    "eager-operator": ("loop_marks_rows", lambda text: as_operator("a.py", text, _row(text, "if marks[row]"))[:1]),
+    "size-item": (SIZE, lambda text: (read_once("a.py", text, _row(text, "return x")),)),
+    "log-while-tracing": (ONCE, _said("logger.")),
+    "warn-while-tracing": (WARNING, _said("warnings.")),
+    "capture-scalar-outputs": (CAPTURE, _option("capture_scalar_outputs")),
+    "capture-dynamic-output-shape-ops": (CAPTURE, _option("capture_dynamic_output_shape_ops")),
+}
+
+
+def _row(text: str, begin: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith(begin))
+
+
+def of_rule(slug: str) -> str:
+    """What a rule of fix makes of its example, as a diff."""
+    source, make = RULES[slug]
+    text = before = source if "\n" in source else (CORPUS / f"{source}.py").read_text()
+    # From the end, so that what an edit puts in moves no line of another.
+    for edit in sorted(make(text), key=lambda edit: -(edit.near or 0)):
+        text, _ = applied(text, edit)
+    return difference(before, text)
+
+
+def difference(before: str, after: str) -> str:
+    """What changes, with a line around it."""
+    rows = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
+    return textwrap.dedent("\n".join("" if row.startswith("@@") else row for row in rows)).strip("\n")
+
+
+def of_advice() -> dict[str, str]:
+    """The shortest case of each advice, as a diff or as the statement that is put before it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests/with_torch/advice").glob("table_*.py")):
+        source = path.read_text("utf-8")
+        body = ast.parse(source).body
+        texts = {
+            ast.unparse(one.targets[0]): one.value.value
+            for one in body
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
+        }
+        for case in (one for one in body if isinstance(one, ast.ClassDef)):
+            for slug, diff in _of_case(case, source, texts):
+                found.setdefault(slug, []).append(diff)
+    return {slug: min(diffs, key=len) for slug, diffs in found.items()}
+
+
+def _of_case(case: ast.ClassDef, source: str, texts: dict[str, object]) -> Iterator[tuple[str, str]]:
+    functions = {one.name: one for one in case.body if isinstance(one, ast.FunctionDef)}
+    if "before" not in functions:
+        return
+    before = _function(functions["before"], source)
+    for name, one in functions.items():
+        if name != "before" and not name.startswith("_"):
+            yield name.replace("_", "-"), difference(before, _function(one, source))
+    for one in case.body:
+        call = one.value if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) else None
+        if call is not None and isinstance(one, ast.Assign) and ast.unparse(call.func) == "option":
+            given = call.args[0]
+            told = given.value if isinstance(given, ast.Constant) else texts.get(ast.unparse(given))
+            if isinstance(told, str):
+                yield ast.unparse(one.targets[0]).replace("_", "-"), textwrap.indent(told, "+ ")
+
+
+def _function(node: ast.FunctionDef, source: str) -> str:
+    text = textwrap.dedent("\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno]))
+    return re.sub(r"^def \w+\(", "def f(", text)
+
+
+def kinds() -> Iterator[tuple[list[str], list[str]]]:
+    """The rows of the tables in docs/fix.md: the kinds of a row, and its words as paragraphs."""
+    _, _, rows = (ROOT / "docs/fix.md").read_text().partition("## What is changed")
+    rows, _, unsafe = rows.partition("With `--unsafe`")
+    for part, names in ((rows, ("", "Before it is tried: ")), (unsafe, ("Only with `--unsafe`. Gives up: ",))):
+        for row in re.findall(r"^\| (`.+) \|$", part.partition("\n## ")[0], re.MULTILINE):
+            first, *cells = (one.strip("| ") for one in f"{row} ".split(" | "))
+            words = [f"{name}{cell}." for name, cell in zip(names, cells, strict=False) if cell]
+            yield re.findall(r"`([\w-]+)`", first), [f"{one[0].upper()}{one[1:]}" for one in words]
+
+
+def page() -> str:
+    """The whole page."""
+    advice = of_advice()
+    parts = [HEAD]
+    for slugs, words in kinds():
+        parts.append(f"## {', '.join(f'`{one}`' for one in slugs)}\n")
+        parts += [f"{textwrap.fill(one, 140, break_long_words=False, break_on_hyphens=False)}\n" for one in words]
+        for slug in slugs:
+            diff = of_rule(slug) if slug in RULES else advice.get(slug)
+            if diff is not None:
+                parts.append(f"{f'`{slug}`:' if len(slugs) > 1 else 'For example:'}\n\n```diff\n{diff}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
