@@ -41,7 +41,7 @@ class FixResult:
     `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
     nothing was kept. `not_proven` is why nothing could be proven at all.
     `speed` is bench's verdict on the patch, `no_speed` why there is none.
-    `new_texts` are those of the changed files, by path. `script_cpu_s` is what the script itself took,
+    `new_texts` are those of the changed files, by path, `old_texts` what they replace. `script_cpu_s` is what the script itself took,
     `cpu_s` all of it but the timing, `bench_cpu_s` that.
     """
 
@@ -56,6 +56,7 @@ class FixResult:
     after: Summary | None
     patch: str
     new_texts: Mapping[str, str]
+    old_texts: Mapping[str, str]
     not_proven: str | None
     script_cpu_s: float | None
     cpu_s: float

@@ -272,6 +272,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         after=_summary(state),
         patch=diff,
         new_texts=new,
+        old_texts={file: sources.texts[file] for file in new if file in sources.texts},
         not_proven=state.not_proven,
         speed=state.speed,
         no_speed=None if state.speed is not None else state.no_speed or "no change was kept",
@@ -321,9 +322,12 @@ def _changed(one: Tried, sources: Sources) -> Changed:
 def write_sources(result: FixResult, *, force: bool = False) -> Iterator[Path]:
     """Write the changed files in their place, each given back once it is written; `force` does so where git says that one is modified.
 
-    Raises OutputError, before anything is written where it is git that refuses.
+    Raises OutputError, before anything is written where git refuses, or a file is no longer the one that was proven.
     """
     files = [Path(name) for name in result.new_texts]
+    other = next((file for file in files if _text_now(file) != result.old_texts.get(str(file))), None)
+    if other is not None:
+        raise OutputError(f"{other} has changed while the changes were proven, and is left as it is; the patch is in {result.directory}")
     modified = [] if force else [str(file) for file in files if _is_modified(file)]
     if modified:
         raise OutputError(f"{modified[0]} has uncommitted changes: commit them first, or use --force; the patch is in {result.directory}")
@@ -333,6 +337,16 @@ def write_sources(result: FixResult, *, force: bool = False) -> Iterator[Path]:
         except OSError as error:
             raise OutputError(f"cannot write {file}: {error.strerror or error}; the patch is in {result.directory}") from error
         yield file
+
+
+def _text_now(file: Path) -> str | None:
+    """What a file holds; None where there is none. One that cannot be read is another one."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return ""
 
 
 def _is_modified(file: Path) -> bool:

@@ -46,7 +46,7 @@ def result(*, kept: bool, not_proven: str | None = None) -> FixResult:
     return FixResult(
         directory="/run", command=("train.py",), torch="2.15.0", search_backend="aot_eager", findings=findings, changes=(change,),
         left=left, before=summary(2), after=summary(1) if kept else None, patch="--- a\n" if kept else "",
-        new_texts={}, not_proven=not_proven,
+        new_texts={}, old_texts={}, not_proven=not_proven,
         script_cpu_s=2.0, cpu_s=9.0, runs=9, no_speed="--bench was not given",
     )  # fmt: skip
 

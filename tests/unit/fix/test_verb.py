@@ -78,6 +78,7 @@ def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(fol
 
     class Result:
         new_texts = {str(file): "new = 1\n"}
+        old_texts = {str(file): "changed = 1\n"}
         directory = str(folder)
 
     file.write_text("changed = 1\n")
@@ -86,6 +87,8 @@ def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(fol
     assert file.read_text() == "changed = 1\n"
     assert list(session.write_sources(Result(), force=True)) == [file]
     assert file.read_text() == "new = 1\n"
+    with pytest.raises(OutputError, match="has changed while the changes were proven"):  # an edit of the user's is never lost
+        list(session.write_sources(Result(), force=True))
 
 
 def test_outside_of_a_repository_nothing_is_known_and_files_are_written(folder):
