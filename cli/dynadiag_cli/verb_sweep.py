@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.errors import NothingFoundError, OutputError, UsageError
 from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, InColor, Output, Quiet
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def _matrix(word: str, limit: int | None) -> Matrix:
 
 
 def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
+    from dynadiag.facts.wording import plural
     from dynadiag.sweep import query
     from dynadiag.sweep.session import sweep as run
     from dynadiag_cli.progress import PRINT_S, StatusLine
@@ -158,6 +159,10 @@ def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
         raise
     finally:
         line.wipe()
+    if state.unwritten:
+        number = plural(len(state.unwritten), "task")
+        kept = f"the rows so far are in {folder}, and the same command continues the sweep"
+        raise OutputError(f"{number} left no row ({state.unwritten[0]}); {kept}")
     query.write_parquet(state.rows, folder)
     return state
 

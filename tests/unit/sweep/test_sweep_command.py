@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
+from dynadiag.errors import OutputError
 from dynadiag.sweep import query as library
 from dynadiag.sweep.rows import append
 from dynadiag_cli.app import app
@@ -51,6 +53,22 @@ def test_a_sweep_writes_rows_table_and_page(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     keys = [row["key"] for row in given["rows"]]
     assert all(f'href="tasks/{key}/output.txt"' in page for key in keys)
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch):
+    matrix, out = write_matrix(tmp_path, ["fine", "skip"]), tmp_path / "out"
+
+    def full(folder, row):
+        if row.subject.endswith("skip"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(folder, row)
+
+    monkeypatch.setattr("dynadiag.sweep.rows.append", full)
+    found = CliRunner().invoke(app, ["sweep", "--out", str(out), str(matrix)])
+    assert isinstance(found.exception, OutputError) and found.stdout == ""
+    assert "1 task left no row (p.py skip (default, run): No space left on device); the rows so far are in" in str(found.exception)
+    monkeypatch.undo()
+    assert "1 of them done before" in sweep("--out", out, matrix, status=0)
 
 
 def test_a_query_is_sql_or_a_view(swept):
