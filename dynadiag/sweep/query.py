@@ -35,6 +35,11 @@ VIEWS = {
     " ORDER BY unit = 'ms per call' DESC, unit, cost DESC, subject, arm, code, file, line",
     "slowest": "SELECT subject, arm, compile_s, cpu_s, memory_mb FROM rows WHERE compile_s IS NOT NULL"
     " ORDER BY compile_s DESC, subject, arm",
+    "regressed": "SELECT subject, arm, verb, old_torch, torch, old_status, status, old_breaks, break_sites, old_recompiles, recompiles"
+    " FROM (SELECT *, lag(torch) OVER nights AS old_torch, lag(status) OVER nights AS old_status,"
+    " lag(break_sites) OVER nights AS old_breaks, lag(recompiles) OVER nights AS old_recompiles, lead(key) OVER nights AS later FROM rows"
+    " WINDOW nights AS (PARTITION BY subject, arm, verb ORDER BY started_at)) WHERE later IS NULL AND old_status IS NOT NULL AND"
+    f" ((status NOT IN {WELL} AND old_status IN {WELL}) OR break_sites > old_breaks OR recompiles > old_recompiles) ORDER BY ALL",
 }
 """Ready-made views by name."""
 _TYPES = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "dict": "JSON", "Status": "VARCHAR"}

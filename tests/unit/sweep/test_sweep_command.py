@@ -71,6 +71,20 @@ def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch):
     assert "1 of them done before" in sweep("--out", out, matrix, status=0)
 
 
+def test_what_regressed_since_the_night_before_is_a_view(tmp_path):
+    nights = ((1, "done", 0), (2, "done", 3), (3, "done", 4)), ((1, "done", 3), (2, "done", 3)), ((1, "skipped", None), (2, "failed", None))
+    for number, rows in enumerate(nights):
+        for night, status, breaks in rows:
+            given = {"status": status, "break_sites": breaks, "torch": f"2.{night}", "started_at": f"2026-11-0{night}"}
+            append(tmp_path, row_of(f"k{number}{night}", subject=f"s{number}", **given))
+    found = json.loads(sweep("query", tmp_path, "regressed", "--format", "json", status=0))
+    at = [found["columns"].index(name) for name in ("subject", "old_torch", "torch", "old_status", "status", "old_breaks", "break_sites")]
+    assert [[row[one] for one in at] for row in found["rows"]] == [
+        ["s0", "2.2", "2.3", "done", "done", 3, 4],
+        ["s2", "2.1", "2.2", "skipped", "failed", None, None],
+    ]
+
+
 def test_a_query_is_sql_or_a_view(swept):
     given = json.loads(
         sweep("query", swept, "select subject, break_sites + 1 as more from rows order by key", "--format", "json", status=0)
