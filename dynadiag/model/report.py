@@ -122,7 +122,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """Something that ran eagerly without being asked to."""
+    """Something that ran eagerly without being asked to, in which `processes` (none where that is not known)."""
 
     id: str
     fingerprint: str

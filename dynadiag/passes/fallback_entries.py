@@ -68,6 +68,7 @@ class _Entry:
     key: tuple[object, ...]
     name: str = ""
     breaks: tuple[str, ...] = ()
+    process: int | None = None  # where no frame says it
 
 
 class Entries(NamedTuple):
@@ -113,8 +114,16 @@ def _entry(identifier: str, fingerprint: str, group: Sequence[_Entry], run: Run)
         own_frame=first.where,
         events=len(group),
         breaks=unique(one for entry in group for one in entry.breaks),
+        processes=_processes(group, run),
     )
     return replace(entry, advice=fallback_advice(entry, run))
+
+
+def _processes(group: Sequence[_Entry], run: Run) -> tuple[int, ...]:
+    """Where it ran eager; empty where one occurrence does not say."""
+    frames = [None if entry.frame is None else run.frame(entry.frame) for entry in group]
+    found = [entry.process if frame is None else frame.key.process for entry, frame in zip(group, frames, strict=True)]
+    return () if None in found else tuple(sorted({one for one in found if one is not None}))
 
 
 def is_limit(frame: Frame) -> bool:
@@ -239,7 +248,15 @@ def _problems(run: Run) -> Iterable[_Entry]:
         if kind == "no_graph" and at is not None and ((at.file, at.line) in empty or (at.file, bare_name(at.function)) in traced):
             continue
         reason = _said(problem, kind)
-        yield _Entry(kind, problem.frame, reason, place, (place and place.file, place and place.line, reason), name=_name(place))
+        yield _Entry(
+            kind,
+            problem.frame,
+            reason,
+            place,
+            (place and place.file, place and place.line, reason),
+            name=_name(place),
+            process=problem.process,
+        )
 
 
 def _problem_kind(problem: Problem, run: Run) -> str | None:
@@ -302,7 +319,14 @@ def _legacy(run: Run) -> Iterable[_Entry]:
     for problem in run.legacy:
         reason = f"{' '.join(problem.text.split())[:300]} - a warning of 2022: {legacy_meaning(problem.text)}"
         place = problem_place(problem, run)
-        yield _Entry("aot_rejected", problem.frame, reason, place, (problem.text, place and place.file, place and place.line))
+        yield _Entry(
+            "aot_rejected",
+            problem.frame,
+            reason,
+            place,
+            (problem.text, place and place.file, place and place.line),
+            process=problem.process,
+        )
 
 
 def _switches(run: Run) -> Iterable[_Entry]:

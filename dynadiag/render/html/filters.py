@@ -28,7 +28,7 @@ class Filters:
         self._frames: dict[str, str | None] = {one.id: one.frame for one in report.run.graphs}
         self._frames |= {one.id: one.frame for one in report.recompiles}
         self._frames |= {one.id: one.frame for one in report.fallbacks}
-        self._several = {one.id for one in report.fallbacks if one.events > 1}  # on ranks that the report does not name
+        self._fallbacks = {one.id: one for one in report.fallbacks}
         self._frames |= {one.id: one.id for one in report.run.frames}
         self._processes = {frame.id: frame.key.process for frame in report.run.frames}
         self._ranks = {process.index: process.rank for process in report.run.processes if process.rank is not None}
@@ -40,9 +40,10 @@ class Filters:
         places = [site.torch_frame or site.own_frame for site in sites] or [one.where]
         frames = [self._frames.get(name) for name in one.evidence]
         processes = {self._processes[frame] for frame in frames if frame is not None and frame in self._processes}
-        if self._several.intersection(one.evidence):
+        fallbacks = [self._fallbacks[name] for name in one.evidence if name in self._fallbacks]
+        if any(each.events > 1 and not each.processes for each in fallbacks):
             return self._classes(places, ())
-        return self._classes(places, processes.union(*(site.processes for site in sites)))
+        return self._classes(places, processes.union(*(each.processes for each in (*sites, *fallbacks))))
 
     def of_break(self, site: GraphBreak) -> str:
         """The classes of a graph break."""

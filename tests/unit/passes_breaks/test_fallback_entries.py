@@ -33,6 +33,15 @@ def test_frames_without_names_are_not_thrown_together(maker):
     assert len(find_fallbacks(maker.run()).fallbacks) == 2
 
 
+def test_a_fallback_names_the_processes_in_which_it_ran_eager(maker, at):
+    frames = [maker.frame("step", line=1, outcome="skipped", key=CompileKey(process, 0, 0, 0)) for process in (2, 0, 2)]
+    for frame in frames:
+        maker.breaks_at(frame, at(5), skips_frame=True)
+    run = maker.run(problems=(Problem(kind="suppressed_error", process=1, text="boom", location=at(9)),))
+    run = replace(run, processes=tuple(Process(index=index, log=f"{index}.log") for index in range(3)))
+    assert [(one.kind, one.processes) for one in find_fallbacks(run).fallbacks] == [("skipped_frame", (0, 2)), ("suppressed_error", (1,))]
+
+
 def test_the_rest_of_a_function_is_named_as_such(maker, at):
     skipped = maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
     maker.breaks_at(skipped, at(5), skips_frame=True)

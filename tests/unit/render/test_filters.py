@@ -27,13 +27,13 @@ def test_what_has_no_line_is_never_hidden(samples):
     assert "only-mine" not in page.all("id")  # there is nothing to choose
 
 
-def test_a_fallback_that_came_several_times_may_be_any_ranks(samples):
+def test_a_fallback_is_of_the_ranks_that_it_names_and_may_be_any_ones_where_it_names_none(samples):
     report = of_two_ranks(samples.sample_report())
     fallback = report.fallbacks[0]
     finding = replace(report.findings[1], evidence=(fallback.id, fallback.frame))
-    for events, wanted in ((1, "mine ranked rank-1"), (2, "mine")):
-        made = replace(report, findings=(finding,), fallbacks=(replace(fallback, events=events),))
-        assert classes(Page(report_page.render(made)))["n1"] == wanted
+    for events, processes, wanted in ((1, (), "rank-1"), (2, (), ""), (2, (1,), "rank-1"), (2, (0, 1), "rank-0 rank-1")):
+        made = replace(report, findings=(finding,), fallbacks=(replace(fallback, events=events, processes=processes),))
+        assert classes(Page(report_page.render(made)))["n1"].split() == ["mine", *(["ranked", *wanted.split()] if wanted else [])]
 
 
 def test_ranks_can_be_chosen_where_there_are_several(samples):
