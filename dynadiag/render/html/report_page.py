@@ -28,6 +28,7 @@ from dynadiag.render.verdict import verdict
 from dynadiag.rules.rule import page_address
 
 FINDINGS_AT_MOST = 200
+_BEFORE_GRAPHS = ("Recompiles", "Ran eagerly")
 _MARKS = {"graph": "", "break": "◆", "eager": "", "unseen": "", "plain": ""}
 
 
@@ -36,6 +37,7 @@ def render(report: Report, directory: Path | None = None) -> str:
     base = wording.base_folder(report.run)
     found = ladder(report)
     listed = tables.tables(report)
+    placed = _placed(listed)
     graphs, graph_notes = graphs_of(report, _rows_of(found), directory)
     filters, changed = Filters(report), frozenset(report.changed_sources)
     parts: dict[str, Any] = {
@@ -62,7 +64,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         "report.html",
         title=f"dynadiag: {wording.command(report)}",
         version=dynadiag.__version__,
-        sections=list(_sections(parts, listed)),
+        sections=list(_sections(parts, placed)),
         verdict=headline(report),
         command=wording.command(report),
         facts=" · ".join(circumstances(report)),
@@ -74,7 +76,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         bars_legend=bars_legend(found),
         bars_named=found.bars[1:],
         ladder_notes=found.notes,
-        tables=[tables.linked(one, anchors) for one in listed],
+        tables={place: [tables.linked(one, anchors) for one in some] for place, some in placed.items()},
         graph_notes=graph_notes,
         anchors=anchors,
         environment=tables.environment(report),
@@ -116,23 +118,32 @@ def _anchors(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> S
     return {*entries, *(row["id"] for table in (*tables, *parts["matrices"]) for row in table["rows"])}
 
 
-def _sections(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    yield "findings", "Findings"
-    yield "source", "Source"
-    if parts["breaks"]:
-        yield "breaks", "Graph breaks"
+def _placed(listed: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The tables by where they stand: what was compiled again or not at all, what else was found, the list of all frames."""
+    places = {one["anchor"]: "before_graphs" if one["title"] in _BEFORE_GRAPHS else "after_guards" for one in listed} | {"frames": "last"}
+    return {place: [one for one in listed if places[one["anchor"]] == place] for place in ("before_graphs", "after_guards", "last")}
+
+
+def _sections(parts: Mapping[str, Any], placed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """The links at the top, in the order of the page: that of a person who looks for a cause."""
+
+    def listed(place: str) -> Iterator[tuple[str, str]]:
+        return ((one["anchor"], one["title"]) for one in placed[place])
+
+    def known(*names: tuple[str, str]) -> Iterator[tuple[str, str]]:
+        return ((name, title) for name, title in names if parts[name])
+
+    yield from (("source", "Source"), ("findings", "Findings"))
+    yield from known(("breaks", "Graph breaks"))
     if parts["bars"] or parts["times"] or parts["calls"]:
         yield "time", "Time"
     if parts["matrices"]:
         yield "versions", "Versions"
-    yield from ((one["anchor"], one["title"]) for one in tables)
-    if parts["graphs"]:
-        yield "graphs", "Graphs"
-    if parts["guards"]:
-        yield "guards", "Guards"
-    for name, title in (("stacks", "Stacks"), ("shapes", "Shapes"), ("caches", "Caches"), ("metrics", "Metrics")):
-        if parts[name]:
-            yield name, title
+    yield from listed("before_graphs")
+    yield from known(("graphs", "Graphs"), ("guards", "Guards"))
+    yield from listed("after_guards")
+    yield from known(("stacks", "Stacks"), ("shapes", "Shapes"), ("caches", "Caches"), ("metrics", "Metrics"))
+    yield from listed("last")
     yield "environment", "Environment"
 
 

@@ -66,6 +66,11 @@ class Page(HTMLParser):
     def all(self, name):
         return [attributes[name] for _, attributes in self.tags if name in attributes]
 
+    @property
+    def headings(self):
+        """The anchors of the sections, in their order."""
+        return [attributes["id"] for tag, attributes in self.tags if tag == "h2"]
+
 
 def of_two_ranks(report):
     """The report, its first three frames compiled on rank 0 and the others on rank 1."""

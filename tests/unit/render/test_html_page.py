@@ -11,7 +11,7 @@ import pytest
 
 from dynadiag.model.report import Advice, Change, RankDifference
 from dynadiag.render.html import compilations, graphs, report_page, tables
-from tests.unit.render.page_samples import Page, of_two_ranks
+from tests.unit.render.page_samples import Page, of_two_ranks, rich_report
 from tests.unit.render.test_every_string import HOSTILE, assert_plain, filled
 
 
@@ -32,6 +32,20 @@ def test_every_link_leads_to_a_place_in_the_page(page):
     inner = [href for href in page.all("href") if href.startswith("#")]
     assert {"#findings", "#b0", "#g0"} <= set(inner)
     assert [href for href in inner if href[1:] not in anchors] == []
+
+
+def test_sections_are_in_the_order_of_a_person_debugging(samples, tmp_path):
+    rank = RankDifference(id="d3", what="graphs", values={"0": "1", "1": "2"}, odd_ranks=(1,))
+    report = dataclasses.replace(rich_report(tmp_path), ranks=(rank,))
+    page = Page(report_page.render(report))
+    linked = [attributes["href"][1:] for tag, attributes in page.tags if tag == "a" and "class" not in attributes][: len(page.headings)]
+    assert linked == page.headings
+    titles = [one["title"] for one in tables.tables(report)]
+    named = [titles[int(name[6:])] if name.startswith("table-") else name for name in linked]
+    assert named == [
+        *("source", "findings", "breaks", "time", "versions", "Recompiles", "Ran eagerly"),
+        *("graphs", "guards", "Ranks", "stacks", "shapes", "caches", "metrics", "frames", "environment"),
+    ]
 
 
 def test_what_is_not_in_the_page_is_named_and_no_link(samples, monkeypatch):
