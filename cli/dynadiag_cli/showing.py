@@ -9,7 +9,7 @@ import shlex
 import sys
 import traceback
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -207,14 +207,33 @@ def _build(run: Run, path: Path) -> Report:
 
 
 def _write_files(report: Report, directory: Path, options: ShowOptions) -> Report:
-    """Draw and write what belongs into a run directory; a renderer that fails leaves a note in the report, and the others go on."""
+    """Draw and write what belongs into a run directory; what fails leaves a note in the report, and the others go on."""
     from dynadiag.render import json_report, markdown
 
+    steps: dict[str, Callable[[Report], Report]] = {
+        "report.md": lambda made: _write(made, directory, "report.md", markdown.render),
+        "report.html": lambda made: _write(made, directory, "report.html", partial(_page, directory=directory)),
+        "report.json": lambda made: _write(
+            replace(made, notes=(*made.notes, *_not_written(failed))), directory, "report.json", json_report.chunks
+        ),
+    }
     if options.renderer is not None:
-        report = _guarded(report, "pictures", lambda: _draw(report, directory, options.renderer or "auto"))
-    report = _guarded(report, "report.md", lambda: _write(report, directory, "report.md", markdown.render))
-    report = _guarded(report, "report.html", lambda: _write(report, directory, "report.html", partial(_page, directory=directory)))
-    return _guarded(report, "report.json", lambda: _write(report, directory, "report.json", json_report.chunks))
+        steps = {"pictures": lambda made: _draw(made, directory, options.renderer or "auto"), **steps}
+    failed: dict[str, OSError] = {}
+    for what, step in steps.items():
+        report = _guarded(report, what, step, failed)
+    for note in _not_written(failed):
+        print(f"dynadiag: {note}", file=sys.stderr)
+    return replace(report, notes=(*report.notes, *_not_written(failed)), not_written=tuple(failed))
+
+
+def _not_written(failed: Mapping[str, OSError]) -> list[str]:
+    """What could not be written, each reason once: in a folder that is read-only that is everything."""
+    reasons = {what: error.strerror or str(error) for what, error in failed.items()}
+    return [
+        f"{', '.join(what for what, reason in reasons.items() if reason == why)} could not be written: {why}"
+        for why in dict.fromkeys(reasons.values())
+    ]
 
 
 def _write_trace(report: Report, options: ShowOptions) -> None:
@@ -235,18 +254,16 @@ def _page(report: Report, directory: Path) -> str:
     return report_page.render(report, directory)
 
 
-def _guarded(report: Report, what: str, step: Callable[[], Report]) -> Report:
+def _guarded(report: Report, what: str, step: Callable[[Report], Report], failed: dict[str, OSError]) -> Report:
     try:
-        return step()
+        return step(report)
     except OSError as error:
-        return _noted(report, f"{what} could not be written: {error}")
+        failed[what] = error
+        return report
     except Exception:  # noqa: BLE001  the border around one renderer
-        return _noted(report, f"{what} failed; please report this:\n{traceback.format_exc()}")
-
-
-def _noted(report: Report, note: str) -> Report:
-    print(f"dynadiag: {note}", file=sys.stderr)
-    return replace(report, notes=(*report.notes, note))
+        note = f"{what} failed; please report this:\n{traceback.format_exc()}"
+        print(f"dynadiag: {note}", file=sys.stderr)
+        return replace(report, notes=(*report.notes, note))
 
 
 def _draw(report: Report, directory: Path, renderer: str) -> Report:

@@ -132,6 +132,7 @@ class Fallback:
     own_frame: Location | None
     events: int = 1
     breaks: tuple[str, ...] = ()
+    processes: tuple[int, ...] = ()
     advice: tuple[Advice, ...] = ()
 
 
@@ -281,6 +282,7 @@ class Report:
     """The whole diagnosis: what `report.json` holds and every renderer shows.
 
     `changed_sources` are files of the user's that are no longer as they were recorded; all lines shown are the recorded ones.
+    `not_written` names those of its own files that the run directory did not take.
     """
 
     run: Run
@@ -300,3 +302,4 @@ class Report:
     replayed: Replayed | None = None
     failed_passes: tuple[str, ...] = ()
     changed_sources: tuple[str, ...] = ()
+    not_written: tuple[str, ...] = ()

@@ -128,8 +128,9 @@ def severities(report: Report) -> str:
 
 def write_files(report: Report, page: Page, folder: str | None) -> None:
     """Which files were written, and where."""
-    if folder is None:
+    files = [name for name in ("report.html", "report.json", "report.md") if name not in report.not_written]
+    files += [f"graphs/ ({wording.plural(len(report.pictures), 'picture')})"] if report.pictures else []
+    if folder is None or not files:
         return
-    pictures = [f"graphs/ ({wording.plural(len(report.pictures), 'picture')})"] if report.pictures else []
     page.blank()
-    page.parts(["report.html", "report.json", "report.md", *pictures], ", ", prefix=Text(f"Files in {folder}/: ", style=LABEL), hang="  ")
+    page.parts(files, ", ", prefix=Text(f"Files in {folder}/: ", style=LABEL), hang="  ")

@@ -46,6 +46,17 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path, monkeypatch):
     assert target.read_text() == "whole"
 
 
+def test_what_a_folder_does_not_take_is_said_in_one_line(ran, monkeypatch, capsys):
+    def refused(folder, name, text):
+        raise OSError(30, "Read-only file system", ".1f.part")
+
+    monkeypatch.setattr(showing, "write_inside", refused)
+    assert showing.explain_run(ran, options=showing.ShowOptions(renderer=None)) == 7
+    told = capsys.readouterr().err
+    assert told.startswith("dynadiag: report.md, report.html, report.json could not be written: Read-only file system\n")
+    assert ".part" not in told and "Files in" not in told
+
+
 @pytest.mark.parametrize("verb", ["explain", "graph", "minify", "parity"])
 def test_latest_as_a_text_file_is_a_recording_for_every_verb(tmp_path, monkeypatch, verb):
     run = tmp_path / "0001-x"
