@@ -44,6 +44,11 @@ def almost_nothing(run: Run) -> AlmostNothing | None:
     return AlmostNothing(sum(sizes), len(sizes), (*unique(left), *modules))
 
 
+def left_in_python(run: Run) -> tuple[str, ...]:
+    """The user's functions that a graph break left to Python as a whole: `forward()`."""
+    return tuple(_left_to_python(run))
+
+
 def _sizes(run: Run) -> list[int] | None:
     """The operators of each graph that is run; None where one was not counted, or something was compiled that is not in the record."""
     kept = {graph for graphs in kept_graphs(run).values() for graph in graphs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,8 @@ class _Plan:
     findings: tuple[tuple[Finding, Length], ...] = ()
 
 
+_OTHERS: tuple[tuple[Length, ...], ...] = (("fix", "fix"), ("fix", "head"), ("head", "head"), ("fix",), ("head",))
+"""How many findings stand below the first one, and how long they are at least: what is given up in turn until it fits."""
 _SHORTER: tuple[tuple[int, int, Length], ...] = (
     *((rows, _NOTES, "whole") for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
     *((_FEWEST_ROWS, notes, "whole") for notes in range(_NOTES - 1, -1, -1)),
@@ -107,22 +109,43 @@ class _Below:
         self._closing(plan, page)
 
     def fitting(self, page: Page, *, limit: int | None, lines: int) -> _Plan:
-        """The plan with the most in so many lines: the first finding in whole if it can be, and the next ones as long as there is room."""
+        """The plan with the most in so many lines: the first finding in whole, and of the next ones first what to change, then why.
+
+        The next ones take rows of the ladder down to `_FEWEST_ROWS`, the first one all that it needs.
+        """
 
         def fits(plan: _Plan) -> bool:
             return page.measured(partial(self.write, plan)) <= lines
 
         wanted = self.report.findings[:limit]
-        plans = [_Plan(rows=rows, notes=notes, findings=tuple((one, length) for one in wanted[:1])) for rows, notes, length in _SHORTER]
-        plan = next(filter(fits, plans), plans[-1])
-        for finding in wanted[1:]:
+        plan = self._plan(wanted, fits)
+        for at in range(1, len(plan.findings)):
+            findings: tuple[tuple[Finding, Length], ...] = (*plan.findings[:at], (wanted[at], "whole"), *plan.findings[at + 1 :])
+            plan = next(filter(fits, (replace(plan, notes=notes, findings=findings) for notes in (plan.notes, 0))), plan)
+        for finding in wanted[len(plan.findings) :]:
             lengths: tuple[tuple[Length, int], ...] = (("whole", plan.notes), ("fix", plan.notes), ("fix", 0), ("head", plan.notes))
-            longer = [replace(plan, notes=notes, findings=(*plan.findings, (finding, length))) for length, notes in lengths]
-            wider = next(filter(fits, longer), None)
+            more = [replace(plan, notes=notes, findings=(*plan.findings, (finding, length))) for length, notes in lengths]
+            wider = next(filter(fits, more), None)
             if wider is None:
                 break
             plan = wider
         return plan
+
+    def _plan(self, wanted: Sequence[Finding], fits: Callable[[_Plan], bool]) -> _Plan:
+        """As many of the findings as have room beside a ladder that is not too short."""
+        for lengths in _OTHERS:
+            if len(lengths) >= len(wanted):
+                continue
+            others = tuple(zip(wanted[1:], lengths, strict=False))
+            plans = (
+                _Plan(rows=rows, notes=notes, findings=((wanted[0], length), *others))
+                for rows, notes, length in _SHORTER
+                if rows >= _FEWEST_ROWS and length == "whole"
+            )
+            if (plan := next(filter(fits, plans), None)) is not None:
+                return plan
+        alone = [_Plan(rows=rows, notes=notes, findings=tuple((one, length) for one in wanted[:1])) for rows, notes, length in _SHORTER]
+        return next(filter(fits, alone), alone[-1])
 
     def _closing(self, plan: _Plan, page: Page) -> None:
         notes = wording.notes(self.report)

@@ -95,7 +95,7 @@ def that_matter(found: Ladder) -> list[Function]:
 def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
     """A short ladder: of lines alike that follow each other the first `keep`, and a fold for the others; plain lines are left out.
 
-    Lines with something at their right always stay.
+    Lines with something at their right always stay, and so do breaks.
     """
     shown = [one for one in rungs if one.notes or set(one.bars) | {one.state} != {"plain"}]
     run: list[Rung] = []
@@ -108,6 +108,7 @@ def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
 
 
 def _run_of(run: Sequence[Rung], keep: int) -> Iterator[Rung | Fold]:
+    keep = max(keep, int(any(one.notes or one.broke for one in run[:1])))
     if len(run) <= keep + 1:
         yield from run
     else:

@@ -38,6 +38,8 @@ def print_ladder(
     left = rows
     for number, one in enumerate(shown[:functions]):
         lines = list(folded(one.rungs))
+        if left is not None and len(lines) > left:
+            lines = list(folded(one.rungs, keep=0))
         if left is not None and number and (len(lines) > left or left <= 0):
             functions = number
             break

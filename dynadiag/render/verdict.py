@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynadiag.facts.almost_nothing import AlmostNothing, almost_nothing
-from dynadiag.facts.compiled_work import compiled_work, why_no_work
+from dynadiag.facts.almost_nothing import almost_nothing, left_in_python
+from dynadiag.facts.compiled_work import Work, compiled_work, why_no_work
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -22,6 +22,8 @@ _TELLING = 40
 _SHORTEST = 8
 _MOST_NAMES = 3
 _HALF = 0.5
+_NEXT_TO_NOTHING = 0.05
+_ENOUGH = 10
 
 
 def verdict(report: Report) -> str | None:
@@ -30,18 +32,26 @@ def verdict(report: Report) -> str | None:
         told = next((finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED), "")
         opening = wording.nothing_words(report)
         found = None if told else almost_nothing(report.run)
-        return _loud(clean(told)) if told.startswith(opening) else f"{opening.upper()}{f': {_in_python(found)}' if found else ''}"
+        return _loud(clean(told)) if told.startswith(opening) else f"{opening.upper()}{f': {_in_python(found.in_python)}' if found else ''}"
     found, work = almost_nothing(report.run), compiled_work(report.run)
-    if found is None or (work is not None and (work.share or 0) >= _HALF):
+    if work is not None and (work.share or 0) >= _HALF:
         return None
-    in_python = _in_python(found)
-    if not found.graphs:
-        return f"NO GRAPH IS COMPILED: {in_python}"
-    if work is None or not work.operators:
-        size = f"{wording.plural(found.operators, 'operator')} in {wording.plural(found.graphs, 'graph')}"
-    else:
+    if found is None and (work is None or not _next_to_nothing(work, report)):
+        return None
+    left = left_in_python(report.run) if found is None else found.in_python
+    if found is not None and not found.graphs:
+        return f"NO GRAPH IS COMPILED: {_in_python(left)}"
+    if work is not None and work.operators:
         size = f"{work.compiled:,} of the {wording.plural(work.operators, 'operator')} of a call"
-    return f"ALMOST NOTHING IS COMPILED: {size}; {in_python}"
+    elif found is not None:
+        size = f"{wording.plural(found.operators, 'operator')} in {wording.plural(found.graphs, 'graph')}"
+    return f"ALMOST NOTHING IS COMPILED: {size}{f'; {_in_python(left)}' if left else ''}"
+
+
+def _next_to_nothing(work: Work, report: Report) -> bool:
+    """Whether the call that was looked at ran next to nothing compiled, and not because the recompile limit was hit before it."""
+    limited = not work.compiled and any(one.kind == "recompile_limit" for one in report.fallbacks)
+    return work.operators >= _ENOUGH and (work.share or 0) < _NEXT_TO_NOTHING and not limited
 
 
 def counts(report: Report) -> tuple[tuple[str, str], ...]:
@@ -63,8 +73,8 @@ def counts(report: Report) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _in_python(found: AlmostNothing) -> str:
-    return f"{_and(found.in_python)} run{'s' if len(found.in_python) == 1 else ''} in Python"
+def _in_python(names: Sequence[str]) -> str:
+    return f"{_and(names)} run{'s' if len(names) == 1 else ''} in Python"
 
 
 def _and(names: Sequence[str]) -> str:

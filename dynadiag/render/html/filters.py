@@ -43,7 +43,7 @@ class Filters:
         fallbacks = [self._fallbacks[name] for name in one.evidence if name in self._fallbacks]
         if any(each.events > 1 and not each.processes for each in fallbacks):
             return self._classes(places, ())
-        return self._classes(places, processes.union(*(each.processes for each in (*sites, *fallbacks))))
+        return self._classes(places, processes.union(*(site.processes for site in sites), *(each.processes for each in fallbacks)))
 
     def of_break(self, site: GraphBreak) -> str:
         """The classes of a graph break."""

@@ -197,6 +197,14 @@ def test_lines_alike_are_folded_and_lines_with_words_are_not(made):
     ]  # fmt: skip
 
 
+def test_a_function_without_room_is_folded_closer_before_it_is_left_out(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    stream = io.StringIO()
+    print_ladder(ladder(report), Page(Console(file=stream, width=80)), base=Path("/home/me/proj"), rows=5)
+    marks = [row.split()[0] for row in stream.getvalue().splitlines()[1:]]
+    assert marks == [f"{FIRST + 2}-{FIRST + 3}", str(BRANCH), str(FIRST + 6), str(PRINT), f"{FIRST + 8}-{FIRST + 10}"]
+
+
 @pytest.mark.parametrize(("width", "encoding"), [(30, "utf-8"), (80, "utf-8"), (80, "ascii"), (200, "utf-8")])
 def test_no_row_is_wider_than_the_terminal(made, width, encoding):
     report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])

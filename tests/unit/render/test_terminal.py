@@ -201,7 +201,7 @@ def test_the_summary_is_short_and_says_what_it_leaves_out(samples, show):
     report = samples.big_report(12)
     text = show(report, summary=True)
     assert len(text.splitlines()) <= 45 < len(show(report, limit=None).splitlines())
-    assert "not shown: 10 more warnings" in text and "all of it: dynadiag explain --full dynadiag-runs/0001-train\n" in text
+    assert "not shown: 9 more warnings" in text and "all of it: dynadiag explain --full dynadiag-runs/0001-train\n" in text
     assert "more warning" not in show(report, summary=True, limit=None, lines=None)
 
 
@@ -311,6 +311,21 @@ def test_the_verdict_comes_first_and_says_what_is_not_in_the_counts(samples, sho
     assert "run compiled" not in counted
     more = show(replace(report, run=replace(report.run, work=(replace(work, outside=3),))), summary=True, width=120)
     assert more.startswith("50 % of the operators of a call of f run compiled (3 of 6), in 3 graphs per call\n4 graphs")
+
+
+def test_a_call_that_ran_next_to_nothing_compiled_is_said_loudly_whatever_its_graphs(samples, show):
+    report = samples.sample_report()
+
+    def opening(compiled, outside, kind="disabled"):
+        work = CompiledWork(process=0, function="f", call=3, in_graphs=compiled, outside=outside, graphs=1, regions={})
+        limits = tuple(replace(one, kind=kind) for one in report.fallbacks)
+        made = replace(report, run=replace(report.run, work=(work,)), fallbacks=limits)
+        return show(made, summary=True, width=120).split("\n")[0]
+
+    assert opening(1, 65) == "ALMOST NOTHING IS COMPILED: 1 of the 66 operators of a call"
+    assert opening(0, 66) == "ALMOST NOTHING IS COMPILED: 0 of the 66 operators of a call"
+    assert opening(0, 66, "recompile_limit").startswith("0 % of the operators of a call of f")
+    assert opening(4, 62).startswith("6 % of the operators of a call of f") and opening(0, 3).startswith("0 % of the operators")
 
 
 @pytest.mark.parametrize(
