@@ -10,11 +10,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from dynadiag.advice.uncaught import failure_advice
+from dynadiag.errors import DynadiagError
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import problems_by_process
 from dynadiag.facts.statements import recorded_function
-from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line
+from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line, source_function
 from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -22,6 +23,7 @@ from dynadiag.model.report import Finding
 from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.fallback_entries import first_sentence, named_frames
+from dynadiag.trace import NodeStacks, graph_details
 from dynadiag.trace.stacks import printed_stack
 
 MOST_FAILED = 10_000
@@ -147,7 +149,10 @@ def _explained(said: str) -> str:
 def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, raised: Problem | None) -> Finding:
     metrics, said = frames[0].metrics, _said(frames[0])
     kind = (None if metrics is None else metrics.fail_type) or "an error"
-    where = _failed_at(frames[0], known, raised, run)
+    line = _failed_at(frames[0], raised, run)
+    begins = None if line is not None else _graph_begins(frames[0], known, run)
+    message = message if begins is None else f"{message.rstrip('.')} (the graph begins at line {begins.line})"
+    where = line or begins or _entry(frames[0], known, run)
     return _finding(run, f"Compilation failed with {kind}", kind, where, (said, message), frames, known)
 
 
@@ -210,20 +215,32 @@ def _that_ended(run: Run, said: str, process: int) -> Problem | None:
     return next((problem for problem in ended if short and short in _plain(problem.text)), None)
 
 
-def _failed_at(frame: Frame, known: Frame, raised: Problem | None, run: Run) -> Location | None:
-    """The user's own line that was traced or lowered when it failed, else the line in a library, else the frame."""
+def _failed_at(frame: Frame, raised: Problem | None, run: Run) -> Location | None:
+    """The user's own line that was traced or lowered when it failed."""
     traced = () if raised is None else raised.stack[len(callers(frame)) :]
     said = None if frame.metrics is None else frame.metrics.fail_location
     lowered = _FOUND_FROM.split(_said(frame)[:_TEXT_LIMIT])[1:]
     places = (*printed_stack(lowered[-1].split("\n")),) if lowered else traced
-    place = own_frame(places, run)
-    return (
-        place
-        or own_frame((said,) if said else (), run)
-        or own_entry(known, run)
-        or said
-        or (None if known.file is None else Location(known.file, known.line, known.name))
-    )
+    return own_frame(places, run) or own_frame((said,) if said else (), run)
+
+
+def _entry(frame: Frame, known: Frame, run: Run) -> Location | None:
+    """The user's line that led to the frame, else the line in a library, else the frame."""
+    said = None if frame.metrics is None else frame.metrics.fail_location
+    return own_entry(known, run) or said or (None if known.file is None else Location(known.file, known.line, known.name))
+
+
+def _graph_begins(frame: Frame, known: Frame, run: Run) -> Location | None:
+    """In the rest of a function the first line of the graph that failed as a whole: the frame's own line is that of the break before it."""
+    details = [one.details for one in run.graphs if one.frame == frame.id and one.kind == "dynamo" and one.details is not None]
+    if resume_line(known.name) is None or not details:
+        return None
+    try:
+        stacks = NodeStacks(graph_details(details[-1])).all()
+        begins = next((place for stack in stacks if (place := own_frame(stack, run)) is not None), None)
+    except DynadiagError:
+        return None
+    return None if begins is None else replace(begins, function=source_function(known.name), code=None)
 
 
 def _said(frame: Frame) -> str:

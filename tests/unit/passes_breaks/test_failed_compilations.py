@@ -1,12 +1,13 @@
 """Compilations that failed: one finding each, at the user's line, with the words of the compiler that refused."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from dynadiag.advice.uncaught import minify_command
 from dynadiag.facts.user_frames import is_own_file
-from dynadiag.model.location import Location
+from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import Problem, RunInfo, SourceFunction
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failure_message
@@ -122,6 +123,21 @@ def test_the_rest_of_a_function_is_named_as_people_do(maker, failed):
     maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="failed", metrics=failed("InductorError", "no"))
     (finding,) = find_fallbacks(maker.run()).findings
     assert finding.why.startswith("step, resumed at line 5 (train.py:5)")
+
+
+def test_the_rest_of_a_function_fails_where_its_graph_begins_not_at_the_break(maker, failed, tmp_path):
+    """A back end refuses a graph as a whole."""
+    frame = maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="failed", metrics=failed("BackendCompilerFailed", BROKEN))
+    maker.graph(frame)
+    stack = '  File "/home/me/proj/train.py", line 7, in torch_dynamo_resume_in_step_at_5\n    y = x.cos()\n'
+    log = tmp_path / "log"
+    log.write_text(json.dumps({"strings": [stack], "nodes": [["y", {}, 0]]}))
+    details = PayloadRef(str(log), 0, log.stat().st_size)
+    run = maker.run()
+    (finding,) = find_fallbacks(replace(run, graphs=(replace(run.graphs[0], details=details),))).findings
+    assert (finding.where.line, finding.where.function, finding.where.code) == (7, "step", None)
+    assert finding.why.startswith("step, resumed at line 5") and "aten.cos (the graph begins at line 7); 1 comp" in finding.why
+    assert find_fallbacks(run).findings[0].where.line == 5  # a log without the lines of its graphs
 
 
 def test_a_backward_that_does_not_compile_leaves_its_forward_compiled(maker, at):
