@@ -162,6 +162,7 @@ class Recorder:
                 for block in stacks.statements_named_in(payload):
                     if log.once(("source", block["file"], block["line"])):
                         log.artifact("dynadiag_source", block, {})
+                self._functions(log, stacks.functions_called_after(payload))
 
     def _function_compiled(self, log: writer.TraceWriter, start: Any, *, again: bool) -> None:
         """The source of a function that is compiled, once; of one that is compiled again advice asks how it uses what changed."""

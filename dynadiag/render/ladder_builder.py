@@ -24,7 +24,7 @@ from dynadiag.model.report import GraphBreak, Report
 from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.render import wording
 from dynadiag.render.ladder import Function, Ladder, Rung, State
-from dynadiag.render.ladder_draft import Draft, RankBars, rank_bars
+from dynadiag.render.ladder_draft import CALLED, Draft, RankBars, may_break, rank_bars
 from dynadiag.trace import NodeStacks, graph_details, read_payload
 
 DEEPEST = 3
@@ -32,11 +32,6 @@ _MOST_FUNCTIONS = 300
 _MOST_RANKS = 256
 _MOST_BYTES = 64 << 20
 _PLACE_IN_TEXT = re.compile(r"^ *# *File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$", re.MULTILINE)
-# What Dynamo often breaks at (`torch/_dynamo/graph_break_registry.json`, 2.11 to 2.15); looked for in lines that it did not reach.
-_MAY_BREAK = re.compile(
-    r"\.(?:item|tolist|numpy|nonzero|masked_select|unique|backward|bincount)\(|(?<![\w.])(?:print|open|input|breakpoint)\("
-)
-
 
 _last: list[tuple[weakref.ref[Run], tuple[GraphBreak, ...], Ladder]] = []
 
@@ -291,8 +286,24 @@ class _Collector:
             graphs=graphs,
             breaks=(*sites, *inside),
             marks=marks,
-            notes=(*dict.fromkeys((*notes, *measured, *calls)), *draft.notes.get(line, ()), *_suspects(code, state)),
+            notes=(*dict.fromkeys((*notes, *measured, *calls)), *draft.notes.get(line, ()), *self._suspects(draft, code, state)),
         )
+
+    def _suspects(self, draft: Draft, code: str, state: State) -> Iterator[str]:
+        """What often breaks a graph in a line that Dynamo did not reach, and in functions that it calls and Dynamo never entered.
+
+        It is told as what it is: read in the source, not seen.
+        """
+        if state != "unseen":
+            return
+        if names := may_break(code):
+            yield f"may break too: {', '.join(names)}"
+        for name in dict.fromkeys(CALLED.findall(code)):
+            inner = [one for one in self.by_file[draft.file] if one.name.rpartition(".")[2] == name]
+            if len(inner) == 1 and (inner[0].file, inner[0].line, inner[0].name) not in self.drafts:
+                rows = ((inner[0].line + at, may_break(row)) for at, row in enumerate(inner[0].text.split("\n")))
+                if told := [f"{', '.join(found)} at {line}" for line, found in rows if found]:
+                    yield f"{name}() may break: {', '.join(told[:3])}"
 
     def _sizes(self, names: Sequence[str], own: Set[str]) -> Iterator[str]:
         """What a graph holds, where the function that Dynamo entered (`own` are its frames) shows its first line."""
@@ -348,10 +359,3 @@ def _library_place(site: GraphBreak) -> str:
     """Where Dynamo stopped, if that is not the own line itself."""
     own, inner = site.own_frame, site.torch_frame
     return f" in {short_place(inner)}" if inner is not None and own is not None and (own.file, own.line) != (inner.file, inner.line) else ""
-
-
-def _suspects(code: str, state: State) -> Iterator[str]:
-    """What in a line that Dynamo did not reach often breaks a graph, told as what it is: read in the source, not seen."""
-    names = dict.fromkeys(f"{one})" for one in _MAY_BREAK.findall(code)) if state == "unseen" else ()
-    if names:
-        yield f"may break too: {', '.join(names)}"

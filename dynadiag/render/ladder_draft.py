@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,11 @@ from dynadiag.model.run import Frame
 from dynadiag.render.ladder import State
 
 MOST_BARS = 3
+CALLED = re.compile(r"(?<![\w.])(?:self\.)?([A-Za-z_]\w*)\(")
+# What Dynamo often breaks at (`torch/_dynamo/graph_break_registry.json`, 2.11 to 2.15); looked for in lines that it did not reach.
+_MAY_BREAK = re.compile(
+    r"\.(?:item|tolist|numpy|nonzero|masked_select|unique|backward|bincount)\(|(?<![\w.])(?:print|open|input|breakpoint)\("
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +124,11 @@ def rank_bars(states: Sequence[Mapping[int, Mapping[int, State]]], ranks: Mappin
     ordered = sorted(map(tuple, groups.values()), key=lambda one: (-len(one), one))
     kept = ordered[: 1 + MOST_BARS]
     return RankBars((kept[0], *sorted(kept[1:])), sum(map(len, ordered[1 + MOST_BARS :])))
+
+
+def may_break(code: str) -> list[str]:
+    """The calls of a line at which Dynamo often breaks; nothing of a comment."""
+    return [f"{one})" for one in dict.fromkeys(_MAY_BREAK.findall(code.partition("  #")[0]))] if not code.lstrip().startswith("#") else []
 
 
 def _tree(text: str | None) -> ast.Module | None:

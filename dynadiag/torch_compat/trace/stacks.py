@@ -183,6 +183,36 @@ def whole_function(file: str, line: int) -> dict[str, Any] | None:
     return {"file": file, "line": begin, "name": ".".join(named), "text": text[:_MOST_FUNCTION_TEXT]}
 
 
+_CALLED = re.compile(r"(?<![\w.])(?:self\.)?([A-Za-z_]\w*)\(")
+_MOST_CALLED = 8
+
+
+def functions_called_after(text: str) -> list[dict[str, Any]]:
+    """The source {file, line, name, text} of functions of the same file that are called behind a line that a message of torch names.
+
+    Only those of names with one `def` in the file, and at most eight.
+    """
+    found: dict[tuple[str, int], None] = {}
+    for file, number in dict.fromkeys(_NAMED_PLACE.findall(text)):
+        begin = 0 if is_library(file) else _begin_around(file, int(number))
+        rows = _block_at(file, begin, _MOST_LINES).split("\n")[int(number) - begin + 1 :] if begin else []
+        for name in _CALLED.findall("\n".join(rows)):
+            at = _defined(file).get(name, ())
+            if len(at) == 1 and at[0] != begin:
+                found[file, at[0]] = None
+    return [one for file, line in list(found)[:_MOST_CALLED] if (one := whole_function(file, line)) is not None]
+
+
+@functools.lru_cache(maxsize=128)
+def _defined(file: str) -> dict[str, list[int]]:
+    """The lines of each `def` in a file, by name."""
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(_held_lines(file), start=1):
+        if (match := _DEFINES.match(row.lstrip())) and match[1]:
+            found.setdefault(match[1], []).append(number)
+    return found
+
+
 def _block_at(file: str, line: int, after: int = _LINES_AFTER) -> str:
     lines = _held_lines(file)
     if not 0 < line <= len(lines) or not lines[line - 1].strip():

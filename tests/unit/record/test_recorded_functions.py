@@ -131,6 +131,38 @@ def test_the_imports_of_a_file_that_a_message_names_are_recorded(monkeypatch, tm
     assert found[3] == "import torch\nfrom torch import nn" and found[6].startswith("def f(x):")
 
 
+def test_functions_that_are_called_behind_a_break_are_recorded_whole_where_one_has_the_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    text = """
+    class Net:
+        def forward(self, x):
+            early(x)
+            y = breaks(x)
+            self.log(y)
+            return twice(y) + y.sum(late(y)) + forward(y)
+
+        def log(self, y):
+            print(y)
+
+        def twice(self, y):
+            return y
+
+    def twice(y):
+        return y
+
+    def late(y):
+        return y.item()
+
+    def early(y):
+        return y
+    """
+    file = tmp_path / "net.py"
+    file.write_text(textwrap.dedent(text).lstrip())
+    found = stacks.functions_called_after(f'  File "{file}", line 4, in forward\n    y = breaks(x)\n  File "/torch/x.py", line 1, in y\n')
+    assert [(one["name"], one["line"]) for one in found] == [("Net.log", 8), ("late", 17)]
+    assert found[1]["text"] == "def late(y):\n    return y.item()"
+
+
 def test_what_may_catch_an_exception_around_a_line_of_a_script_is_recorded_whole(monkeypatch, tmp_path):
     monkeypatch.setattr(stacks, "is_library", lambda file: False)
     file = tmp_path / "train.py"

@@ -197,6 +197,20 @@ def test_lines_alike_are_folded_and_lines_with_words_are_not(made):
     ]  # fmt: skip
 
 
+def test_what_a_line_calls_that_was_not_analysed_is_read_only_where_dynamo_never_entered_the_function(made):
+    report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
+    text = "def log(self, one):\n    # one.item()\n    y = one  # one.item()\n    print(y)\n    return y.item()"
+    run = replace(report.run, functions=(*report.run.functions, m.SourceFunction(FILE, 80, "Net.log", text)))
+
+    def notes(run):
+        (rungs,) = [one.rungs for one in ladder(replace(report, run=run)).functions if one.name == "Net.forward"]
+        return [one.notes for one in rungs if one.line == LINES["self.log(one)"]]
+
+    assert notes(run) == [("log() may break: print() at 83, .item() at 84",)]
+    entered = replace(run.frames[0], id="f9", name="log", line=80, outcome="compiled")
+    assert notes(replace(run, frames=(*run.frames, entered))) == [()]
+
+
 def test_a_function_without_room_is_folded_closer_before_it_is_left_out(made):
     report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
     stream = io.StringIO()
