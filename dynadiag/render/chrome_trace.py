@@ -51,10 +51,11 @@ def _process(
     lanes = 0
     for span, lane in _lanes(spans):
         lanes = max(lanes, lane + 1)
-        where = {"pid": number, "tid": lane, "ts": round(span.began_us - start, 3)}
+        begin, end = (round(at - start, 3) for at in (span.began_us, span.began_us + span.took_us))
+        where = {"pid": number, "tid": lane, "ts": begin}
         frame = frames.get(span.frame or "")
         name = clean(span.name, limit=200)
-        yield {"ph": "X", "cat": "dynamo_timed", "name": name, "dur": round(span.took_us, 3), **where, "args": _told(frame)}
+        yield {"ph": "X", "cat": "dynamo_timed", "name": name, "dur": round(end - begin, 3), **where, "args": _told(frame)}
         again = recompiles.pop(span.frame or "", None) if span.depth == 0 else None
         if again is not None:
             why = [clean(reason, limit=300) for reason in again.reasons[:3]]

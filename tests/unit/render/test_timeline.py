@@ -74,6 +74,10 @@ def test_the_trace_is_one_that_chrome_opens(report):
     phases = [event for event in events if event["ph"] == "X"]
     assert len(phases) == len(report.run.spans) + 2 and text.isascii()
     assert min(event["ts"] for event in phases) == 0 and all(event["dur"] >= 0 and event["pid"] == 4242 for event in phases)
+    keys = {"X": {"cat", "ts", "dur"}, "i": {"cat", "ts", "s"}, "M": set()}  # the Trace Event Format, of which we write three kinds
+    assert all(event.keys() == {"ph", "name", "pid", "tid", "args"} | keys[event["ph"]] for event in events)
+    tracks = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    assert all(type(event["tid"]) is int and (event["pid"], event["tid"]) in tracks for event in phases)
     for lane in {event["tid"] for event in phases}:  # phases of one track lie inside each other or apart
         ends = []
         for event in sorted((one for one in phases if one["tid"] == lane), key=lambda one: (one["ts"], -one["dur"])):
