@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.parity.result import LIMITS, ParityFinding, ParityResult
 from dynadiag.passes.find_parity_replayed import plain_source, tensor_in_words
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 from dynadiag.render.parity_words import ways
+from dynadiag.render.wording import frame_name
 
 _WIDTH = 400
+_MOST_NAMED = 12
 _KINDS = {
     "second_call": "first and second call",
     "same_tensor": "same tensor passed twice",
@@ -115,7 +117,7 @@ def _tried(graph: Mapping[str, Any], tried: Mapping[str, Any]) -> tuple[Cell, ..
     left += [f"gradients: {tried['gradients_why_not']}"] if tried["gradients_why_not"] else []
     return cells(
         graph["graph"],
-        Part(graph["function"] or "unknown function", code=True),
+        Part(_function(graph), code=True),
         graph["backend"],
         _KINDS[tried["kind"]],
         " and ".join(map(plain_source, tried["pair"])),
@@ -135,11 +137,23 @@ def _difference(graph: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[Cell,
 
 
 def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:
-    """Each graph that was not compared, and each reason once with the scenarios that it holds for."""
+    """What was not compared: each reason once, with the graphs and the scenarios that it holds for."""
+    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for graph in result.graphs:
         by_reason: dict[str, list[str]] = {graph["why_not"]: ["all"]} if graph["status"] == "skipped" else {}
         for one in graph["skipped"]:
             by_reason.setdefault(one["reason"], []).append(_KINDS[one["kind"]])
-        function = Part(graph["function"] or "unknown function", code=True)
-        for reason, kinds in by_reason.items():
-            yield cells(graph["graph"], function, " and ".join(kinds), Part(reason, _WIDTH))
+        for reason, held in by_reason.items():
+            grouped.setdefault((" and ".join(held), reason), []).append(graph)
+    for (calls, reason), graphs in grouped.items():
+        names = dict.fromkeys(_function(one) for one in graphs)
+        yield cells(_some([one["graph"] for one in graphs]), Part(_some([*names]), _WIDTH, code=True), calls, Part(reason, _WIDTH))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _function(graph: Mapping[str, Any]) -> str:
+    return frame_name(graph["function"]) if graph["function"] else "unknown function"

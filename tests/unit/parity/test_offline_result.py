@@ -122,3 +122,14 @@ def test_nothing_compared_is_not_called_no_difference():
     text = as_text(result(graph([], [], status="skipped", why_not="time", backend=None)))
     assert "Could happen: the graph could not be compared" in text
     assert "no difference" not in text
+
+
+def test_a_reason_stands_once_with_its_graphs_and_functions_are_named_as_people_do():
+    left = [{"kind": "disk_cache", "reason": "only inductor"}]
+    resumed = graph([tried("second_call")], [], graph="g1", function="torch_dynamo_resume_in_fn_at_4", skipped=left)
+    made = result(graph([tried("second_call")], [], skipped=left), resumed, graph([], [], graph="g2", skipped=left))
+    (section,) = [one for one in document_of(made).sections if one.title == "Not compared"]
+    assert [[part.text for cell in row for part in cell] for row in section.items] == [
+        ["g0, g1, g2", "fn, fn, resumed at line 4", "warm on-disk cache", "only inductor"]
+    ]
+    assert "torch_dynamo_resume" not in text_of(document_of(made))
