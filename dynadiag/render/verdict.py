@@ -107,12 +107,23 @@ def raised(report: Report) -> str | None:
     name = name.rpartition(".")[2]
     if not name.isidentifier():
         return None
-    where = own_frame(problem.stack, report.run) or next(iter(problem.stack[-1:]), None)
+    where = _failed_at(problem, report)
     place = f" at {short_place(where)}" if where is not None else ""
     on = rank_text(report.run, (problem.process,)) if problem.process in _started(report.run) else ""
     text = f"{name}{place}{f' on {on}' if on else ''}"
     colon = colon if any(map(str.isalnum, message)) else ""  # torchrun's begins with a line of dashes
     return clean(text if not colon or _told(message, where, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
+
+
+def _failed_at(problem: Problem, report: Report) -> Location | None:
+    """The user's line that raised; where that called compiled code, the line that did not compile."""
+    where = own_frame(problem.stack, report.run)
+    if where is None or where == problem.stack[-1]:
+        return where or next(iter(problem.stack[-1:]), None)
+    ended = (
+        one for one in report.findings if one.code == codes.COMPILATION_FAILED and one.why.endswith("This exception ended the program.")
+    )
+    return next((one.where for one in ended if one.where is not None), where)
 
 
 def _raised(report: Report) -> Problem | None:

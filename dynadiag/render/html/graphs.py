@@ -42,6 +42,7 @@ DRAWN_AT_MOST, DRAWN_BYTES = 60, 3_000_000
 """How many graphs are drawn for the page, beside those that have a picture, and how long their texts are: 0.3 s of CPU a megabyte."""
 
 _LONGEST_TEXT = 60_000
+_LEFT_OUT = "\n\n# ... kernels are left out here ...\n"
 _LONGEST_LINE = 2000
 _LONGEST_DETAILS = 16 << 20
 _RENAMED = re.compile(r" +l_\w{1,2000} = L_\w{1,2000}")
@@ -139,10 +140,12 @@ class _Maker:
         text = self._text(one.text)
         if text is None:
             return None
-        found = _AOT_ID.match(text)
+        found, length = _AOT_ID.match(text), len(text)
         title = f"Inductor's output code{f' of {found[1]}' if found else ''}"
+        text = _without_middle(text, _LONGEST_TEXT)
         parts = output_code(text, names, _LONGEST_TEXT, colour=self._colour(text))
-        return self._shown(one.id, title, text, parts, len(_FORMS) + 1, len(text))
+        made = self._shown(one.id, title, text, parts, len(_FORMS) + 1, length)
+        return made if len(text) == length else {**made, "cut": f"{len(text):,} of {length:,} characters: kernels are left out."}
 
     def _colour(self, text: str) -> bool:
         self.colour_room -= min(len(text), _LONGEST_TEXT)
@@ -260,6 +263,16 @@ def frame_title(report: Report, frame_id: str) -> str:
     frame = report.run.frame(frame_id)
     rank = rank_text(report.run, (frame.key.process,)) if frame is not None else ""
     return wording.frame_label(report, frame_id) + (f", {clean(rank)}" if rank else "")
+
+
+def _without_middle(text: str, limit: int) -> str:
+    """Output code that is too long, without the last of the kernels: what calls them stands behind them, with the names of the nodes."""
+    calls = text.find("\nasync_compile.wait(")
+    if len(text) <= limit or calls < 0:
+        return text
+    tail = text[calls:][: limit * 2 // 3]
+    head = text[: limit - len(tail) - len(_LEFT_OUT)].rpartition("\n")[0]
+    return head + _LEFT_OUT + tail
 
 
 def _read(ref: PayloadRef | None) -> str | None:

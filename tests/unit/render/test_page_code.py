@@ -112,6 +112,19 @@ def test_a_text_that_is_cut_says_so(tmp_path, monkeypatch):
     assert first["forms"][0]["cut"].startswith(f"The first 60 of {len(DYNAMO):,} characters")
 
 
+def test_of_long_output_code_kernels_are_left_out_and_what_calls_them_stays():
+    kernels, calls = (
+        "kernel = compile('x')\n" * 90,
+        "async_compile.wait(globals())\ndef call(args):\n    # Source Nodes: [y]\n    kernel(a)\n",
+    )
+    text = graphs._without_middle(f"import torch\n{kernels}{calls}", 400)
+    assert len(text) <= 400 and text.startswith("import torch\nkernel = ") and text.endswith(calls) and "kernels are left out here" in text
+    more = "    more\n" * 90
+    cut = graphs._without_middle(f"{kernels}{calls}{more}", 400)
+    assert len(cut) <= 400 and "def call(args):" in cut and cut.startswith("kernel = ")
+    assert graphs._without_middle(kernels + calls, 4000) == kernels + calls and graphs._without_middle(kernels, 400) == kernels
+
+
 def test_a_line_with_thousands_of_inputs_leaves_room_for_the_operators(tmp_path, monkeypatch):
     monkeypatch.setattr(graphs, "_LONGEST_TEXT", len(DYNAMO) - 60)
     monkeypatch.setattr(graphs, "_LONGEST_LINE", 30)

@@ -350,6 +350,22 @@ def test_an_exit_status_names_the_exception_and_its_line(samples, show, text, sh
     assert "train.py:7" not in show(replace(report, run=replace(run, info=report.run.info)), summary=True, width=140)  # exit 0
 
 
+def test_an_exception_of_the_compiler_is_named_with_the_line_that_did_not_compile(samples, show):
+    report = samples.sample_report()
+    called, torchs = samples.loc(7, "f(x)"), Location("/opt/env/lib/python3.12/site-packages/torch/_dynamo/x.py", 9, "f")
+    why = "f: no. This exception ended the program."
+    failed = replace(report.findings[0], code="DF10", where=samples.loc(9, "y * 2"), why=why)
+
+    def shown(findings, *stack):
+        problem = Problem(kind="uncaught", process=0, text="E: x", stack=stack)
+        run = replace(report.run, problems=(problem,), info=replace(report.run.info, exit_status=1))
+        return show(replace(report, run=run, findings=findings), summary=True, width=140)
+
+    assert "exit 1 (E at train.py:9)" in shown((failed,), called, torchs)
+    assert "exit 1 (E at train.py:7: x)" in shown((), called, torchs)
+    assert "exit 1 (E at train.py:3: x)" in shown((failed,), called, torchs, samples.loc(3, "raise", function="my_backend"))
+
+
 def test_the_exception_of_a_started_process_is_named_with_its_rank_only_where_the_program_has_none_of_its_own(samples, show):
     report = samples.sample_report()
     started = replace(report.run.processes[0], index=1, pid=5, parent_pid=report.run.processes[0].pid, rank=1)
