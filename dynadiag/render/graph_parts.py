@@ -5,6 +5,7 @@ A *unit* is one node, or several equal ones that follow one another. All numbers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -87,15 +88,20 @@ def _key(node: Node) -> Hashable:
 
 
 def _units(view: GraphView, marks: Sequence[bool] | None) -> list[range]:
+    """Equal nodes that follow one another, of one module or of siblings that hold nothing else, such as `query`, `key` and `value`."""
+    inside = Counter(node.modules[:depth] for node in view.drawn for depth in range(1, len(node.modules) + 1))
     found, start = [], 0
     keys = [(_key(node), marks[number] if marks else None) for number, node in enumerate(view.drawn)]
     for _, members in groupby(range(len(keys)), key=keys.__getitem__):
         length = len(list(members))
-        same = {view.drawn[position].modules[:-1] for position in (start, start + length - 1)}
-        if len(same) == 1:
+        modules = Counter(view.drawn[position].modules for position in range(start, start + length))
+        siblings = len({one[:-1] for one in modules}) == 1 and all(inside[one] == count for one, count in modules.items() if one)
+        if len(modules) == 1 or siblings:
             found.append(range(start, start + length))
         else:
-            found += [range(position, position + 1) for position in range(start, start + length)]
+            for _, group in groupby(range(start, start + length), key=lambda position: view.drawn[position].modules):
+                same = list(group)
+                found.append(range(same[0], same[-1] + 1))
         start += length
     return found
 

@@ -95,6 +95,20 @@ def test_repeated_layers_are_drawn_once_with_their_class_and_count():
     assert picture.summary == ("62 calls, 1 repeated block drawn once",)
 
 
+def test_a_block_begins_where_its_module_begins_also_where_the_one_before_ends_with_the_same_operator():
+    nodes, last = [node("x", op="placeholder", target="L_x_"), node("emb", op="placeholder", target="L_emb_")], "x"
+    for i in range(6):
+        inside = ("L['self']", f"L['self'].blocks.{i}")
+        siblings = [node(f"n{i}_{name}", "torch.linear", (f"n{i}_add",), modules=(*inside, f"{inside[-1]}.{name}")) for name in "qkv"]
+        attention = node(f"n{i}_att", "torch.attention", [one.name for one in siblings], modules=inside)
+        first = node(f"n{i}_add", "operator.add", (last, "emb"), modules=inside)
+        nodes += [first, *siblings, attention, node(f"n{i}_res", "operator.add", (last, f"n{i}_att"), modules=inside)]
+        last = f"n{i}_res"
+    picture = made([*nodes, node("output", op="output", args=(last,))], classes={f"L['self'].blocks.{i}": "Block" for i in range(6)})
+    assert [(one.title, one.tag) for one in picture.panels] == [("blocks.0 … 5", "×6 Block, 6 calls")]
+    assert names(picture)[-4:] == ["add", "linear ×3", "attention", "add"]
+
+
 def test_what_repeats_inside_one_module_is_not_called_that_module():
     inside = ("L['self']", "L['self'].attention")
     nodes = [node("x", op="placeholder")]
