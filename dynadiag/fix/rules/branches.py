@@ -19,6 +19,8 @@ from dynadiag.fix.rules.buffers import Switched, switched
 _TESTS = frozenset(("any", "all", "equal", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "allclose"))
 _LONGEST = 12
 MASKED = "branch-masked"
+_SETTINGS = frozenset(("dim", "dims", "axis", "keepdim", "keepdims", "dtype", "ord", "unbiased", "correction", "descending", "largest"))
+"""Arguments of operators that are no tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +274,8 @@ def _given(side: _Side) -> tuple[str, ...]:
             node = left.pop()
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of_module = ast.unparse(node.func.value) in ("torch", "F", "torch.nn.functional")
-                left += [*node.args, *([] if of_module else [node.func.value])]
+                named = [one.value for one in node.keywords if one.arg not in _SETTINGS]
+                left += [*node.args, *named, *([] if of_module else [node.func.value])]
             elif isinstance(node, ast.Call | ast.Attribute | ast.Lambda):
                 raise EditError(f"`{ast.unparse(node)}` cannot be computed from ones")
             elif isinstance(node, ast.Name):

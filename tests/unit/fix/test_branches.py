@@ -65,6 +65,8 @@ def test_where_gradients_flow_a_side_is_computed_from_ones_where_it_is_not_taken
         "y_for_false = torch.where(taken, torch.ones_like(y), y)",
         "return torch.where(taken, x + y, torch.sqrt(x_for_false) + y_for_false)",
     )
+    found = of("if x.sum() > 0:\n    x = torch.clamp(x.sqrt(), min=y)\nreturn x", masked=True)
+    assert [one.split(" = ")[0] for one in found.new[1:3]] == ["x_for_true", "y_for_true"]
     for text in ("x / self.scale", "x + 1", "x // y"):
         with pytest.raises(EditError):
             of(f"if x.sum() > 0:\n    x = {text}\nreturn x", masked=True)
