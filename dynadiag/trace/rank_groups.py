@@ -74,7 +74,7 @@ def _own_values(ranks: Mapping[int, Digest]) -> tuple[frozenset[str], list[str]]
         for source, counts in values.items()
         if len(counts) > 1 and ((is_number[source] and counts.total() > 1) or (len(counts) > 2 and len(counts) * 2 >= counts.total()))
     ]
-    return frozenset(own), [f"`{source}`{' is the number of the rank' if is_number[source] else ''}" for source in own]
+    return frozenset(own), [f"`{source}`{' (the number of the rank)' if is_number[source] else ''}" for source in own]
 
 
 def _mark(digest: Digest, own: frozenset[str]) -> str:
