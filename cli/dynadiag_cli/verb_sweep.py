@@ -140,15 +140,14 @@ def _matrix(word: str, limit: int | None) -> Matrix:
 
 def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
     from dynadiag.facts.wording import plural
-    from dynadiag.sweep import query
+    from dynadiag.sweep import query, show
     from dynadiag.sweep.session import sweep as run
     from dynadiag_cli.progress import PRINT_S, StatusLine
 
     line = StatusLine(PRINT_S)
 
     def told(state: SweepState, left_s: float | None) -> None:
-        left = "" if left_s is None or len(state.rows) - state.before < 3 else f", about {_duration(left_s)} left"
-        line.draw(f"{len(state.rows)} of {len(state.tasks)} tasks, {len(state.failed)} failed{left}")
+        line.draw(show.progress_of(state, left_s))
 
     try:
         with line.ticking():
@@ -165,10 +164,6 @@ def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
         raise OutputError(f"{number} left no row ({state.unwritten[0]}); {kept}")
     query.write_parquet(state.rows, folder)
     return state
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _exit_status(state: SweepState, fail_on: str) -> int:

@@ -29,6 +29,19 @@ _CELL = 80
 _WORDS = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 
+def progress_of(state: SweepState, left_s: float | None) -> str:
+    """Where a sweep stands in one line; after its last task it can still reduce failures."""
+    done = len(state.tasks) - state.missing
+    failed = sum(row.verb != "minify" for row in state.failed)
+    reduced = sum(row.verb == "minify" for row in state.rows)
+    left = "" if left_s is None or not left_s or done - state.before < 3 else f", about {_duration(left_s)} left"
+    return f"{done} of {len(state.tasks)} tasks, {failed} failed{f', {reduced} reduced' if reduced else ''}{left}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def document_of(state: SweepState) -> Document:
     """What came of a sweep: how many tasks ended how, the commonest findings, and what failed."""
     rows = tuple(row for row in state.rows if row.verb != "minify")

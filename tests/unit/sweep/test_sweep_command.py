@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import jsonschema
@@ -17,6 +19,8 @@ from typer.testing import CliRunner
 from dynadiag.errors import OutputError
 from dynadiag.sweep import query as library
 from dynadiag.sweep.rows import append
+from dynadiag.sweep.session import SweepState
+from dynadiag.sweep.show import progress_of
 from dynadiag_cli.app import app
 from tests.unit.sweep.sweep_builders import finding, row_of, write_matrix
 
@@ -53,6 +57,16 @@ def test_a_sweep_writes_rows_table_and_page(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     keys = [row["key"] for row in given["rows"]]
     assert all(f'href="tasks/{key}/output.txt"' in page for key in keys)
+
+
+def test_progress_counts_tasks_and_tells_reductions_apart():
+    tasks = tuple(SimpleNamespace(key=key) for key in "abcd")
+    rows = tuple(row_of(key, status="failed") for key in "abcd")
+    state = SweepState(folder=Path("x"), tasks=tasks, rows=rows[:3], before=0)
+    assert progress_of(state, 61.0) == "3 of 4 tasks, 3 failed, about 61 s left"
+    reduced = replace(state, rows=(*rows, row_of("m", verb="minify", status="failed")))
+    assert progress_of(replace(state, rows=rows), 0.0) == "4 of 4 tasks, 4 failed"
+    assert progress_of(reduced, 200.0) == "4 of 4 tasks, 4 failed, 1 reduced, about 3 min left"
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch):
