@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynadiag.facts.user_frames import joined_stack, of_last_run, source_function
+from dynadiag.facts.user_frames import joined_stack, of_last_run, resume_line, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, Run
@@ -24,7 +24,7 @@ class AllBreaks:
     the lines of compiled functions at which they, or what they call, broke; with their code the lines that broke with ids of one set;
     by file the lines on the stack of any break, and those at which an exception was raised; where all code was compiled but for breaks at
     numbers that are read; the lines that broke in the compiled function itself, not (or not only) inlined into another one; by
-    the line that broke those that called its function.
+    the line that broke those that called its function; the lines at which a function goes on after a break.
     """
 
     packing: frozenset[tuple[int, int] | None]
@@ -37,6 +37,7 @@ class AllBreaks:
     only_reads: frozenset[tuple[int, int] | None]
     itself: frozenset[Location]
     callers: Mapping[Location, frozenset[str | None]]
+    goes_on: frozenset[tuple[str | None, int | None]]
 
 
 @of_last_run
@@ -88,6 +89,7 @@ def all_breaks(run: Run) -> AllBreaks:
         only_reads=frozenset({(one.key.process, one.key.epoch) for one in run.frames} - elsewhere - _uncompiled(run, reads)),
         itself=frozenset(itself),
         callers={place: frozenset(lines) for place, lines in called.items()},
+        goes_on=frozenset((one.file, resume_line(one.name)) for one in run.frames),
     )
 
 

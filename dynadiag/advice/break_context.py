@@ -61,7 +61,7 @@ class BreakContext:
     there, or in the standard library that it calls; `reads`: what the other lines read that broke because of a number, `sizes`: those
     that broke because of a size. `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes
     of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program; `itself`: it broke there
-    at least once. `depth`: how many calls
+    at least once. `ends`: nothing shows that the code behind the line ran. `depth`: how many calls
     below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
     breaks on that line as well. `resumed`: the code goes on after another break. `leaves`: no tensor
     that it was given has a history. `callers`: the recorded functions, `try` and `with` on the
@@ -99,6 +99,7 @@ class BreakContext:
     depth: int = 0
     entered: str = ""
     resumed: bool = False
+    ends: bool = False
     leaves: bool = False
     callers: tuple[Place, ...] = ()
     all_contexts: str = ""
@@ -184,6 +185,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         sizes_vary=sizes_vary(run),
         packs=_packs(event, line, run, own),
         resumed=_is_resumed(event, run),
+        ends=_ends(event, torch_frame, run),
         leaves=takes_leaves((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
         all_contexts="\n".join((event.context or "", *all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
         unheard=unheard(event, run),
@@ -306,6 +308,13 @@ def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
     """Whether all frames of the break go on after another one."""
     found = [run.frame(one) for one in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
     return bool(found) and all(one is not None and resume_line(one.name) is not None for one in found)
+
+
+def _ends(event: BreakEvent | GraphBreak, place: Location | None, run: Run) -> bool:
+    """Whether the frame of the break could go on behind it and nothing did: what the line calls then raised, each time."""
+    frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
+    could = frame is not None and frame.outcome == "broke" and in_function_itself(event, run) and event.skip_reason is None
+    return could and place is not None and (place.file, place.line) not in all_breaks(run).goes_on
 
 
 def _version(process: Process | None) -> tuple[int, ...] | None:

@@ -31,7 +31,7 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     rule = _RULES.get(mutation.code)
     frame = run.frame(mutation.frame)
     library = frame is not None and frame.file is not None and not is_own_file(frame.file, run)
-    if rule is None or _is_free(mutation) or (rule is _kept_tensor and library):
+    if rule is None or _is_free(mutation) or (rule is _kept_tensor and (library or not _was_there_first(mutation, run))):
         return ()
     if mutation.code == codes.WRITTEN_THROUGH_DATA and mutation.frame in _frames_with_backward(run):
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
@@ -43,6 +43,22 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
 @of_last_run
 def _frames_with_backward(run: Run) -> frozenset[str]:
     return frozenset(graph.frame for graph in run.graphs if graph.kind in ("aot_joint", "aot_backward"))
+
+
+def _was_there_first(mutation: Mutation, run: Run) -> bool:
+    """Whether the first version of the code writes it too: else it may have been no tensor then, such as a sum that begins with 0."""
+    frame = run.frame(mutation.frame)
+    return frame is None or _first_compilations(run).get(frame.key[:3]) in (None, mutation.frame, *mutation.frames)
+
+
+@of_last_run
+def _first_compilations(run: Run) -> Mapping[tuple[int, int, int | None], str]:
+    """By process, epoch and torch's number of the code: its first version that has a graph or ended at a break."""
+    found: dict[tuple[int, int, int | None], str] = {}
+    for one in run.frames:
+        if one.outcome in ("compiled", "broke"):
+            found.setdefault(one.key[:3], one.id)
+    return found
 
 
 def _written_here_only(mutation: Mutation, run: Run) -> bool:

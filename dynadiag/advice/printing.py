@@ -227,6 +227,9 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
 
 def warn(context: BreakContext) -> Iterator[Said]:
     """`warnings.warn(...)`: with one text it can come after the graph, otherwise it has to be left out of compiled code."""
+    if context.ends:
+        yield from withhold("the code behind this warning never ran, so a filter may make an exception of it, which a graph would lose")
+        return
     call = next(context.line.calls("warnings.warn", "warn"), None)
     moves = call is not None and context.editable and len(call.args) == 1 and not call.keywords
     if moves and _unheard(context, "warn") is None and not _is_other_later(context, constant=True):

@@ -29,11 +29,13 @@ def at(line, function, code="y = f(x)"):
     return Location(FILE, line, function, code)
 
 
-def slugs(*breaks, compiled=("step",), after=("    return x",)):
-    """The advice for the first of some breaks: what is said, and the stack."""
+def slugs(*breaks, compiled=("step",), after=("    return x",), goes_on=True):
+    """The advice for the first of some breaks: what is said, and the stack; `goes_on`: the code behind it was compiled."""
+    row = breaks[0][2][-1]
+    behind = (f"torch_dynamo_resume_in_{row.function}_at_{row.line}",) if goes_on else ()
     frames = tuple(
         Frame(id=f"f{number}", key=CompileKey(0, 0, number, 0), attempts=1, name=name, file=FILE, line=1, outcome="broke")
-        for number, name in enumerate(compiled)
+        for number, name in enumerate((*compiled, *behind))
     )
     events = tuple(
         BreakEvent(
@@ -62,6 +64,12 @@ def test_what_the_compiled_function_says_itself_is_said_later(what):
     assert any(slug.endswith("-reorder") for slug in slugs((what, 0, (at(9, "<module>"), at(3, "step", line)))))
     resumed = ("torch_dynamo_resume_in_step_at_2",)
     assert any(slug.endswith("-reorder") for slug in slugs((what, 0, (at(9, "<module>"), at(3, "step", line))), compiled=resumed))
+
+
+@pytest.mark.parametrize(("what", "advised"), [("warn", False), ("print", True), ("log", True)])
+def test_a_warning_that_may_be_an_exception_stays(what, advised):
+    """With `simplefilter("error")` the call raised and the program caught it; compiled calls that skip the line gave other results."""
+    assert bool(slugs((what, 0, (at(9, "<module>"), at(3, "step", SAYS[what][1]))), goes_on=False)) is advised
 
 
 @pytest.mark.parametrize("what", SAYS)

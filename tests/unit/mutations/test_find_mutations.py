@@ -144,6 +144,18 @@ def test_only_what_lives_from_call_to_call_is_advised_to_be_marked(build, tmp_pa
     assert tuple(advice.after for advice in one(log, tmp_path).advice) == expected
 
 
+def test_what_the_first_version_did_not_have_is_not_advised_to_be_marked(build, tmp_path):
+    """`self.sum += loss` begins with the number 0, which `mark_static_address` refuses; the compiled call makes the tensor."""
+    log = build.LogBuilder().start().tensor("L['y']")
+    log.graph('L_y_: "f32[4]"', "# File: /home/me/train.py:7 in fn, code: self.sum += y", "sum_1 = 0 + L_y_", "return (sum_1,)").metrics()
+    log.start(again=1).tensor("L['self'].sum", again=1)
+    log.graph('L_self_sum: "f32[4]"', "# File: /home/me/train.py:7 in fn, code: self.sum += y", "add_ = L_self_sum.add_(1)", again=1)
+    log.artifact("dynadiag_graph", {"graph": 1, "inputs": [{"name": "l_self_sum", "source": "L['self'].sum", "type": "Tensor"}]}, again=1)
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}), again=1)
+    log.probe(build.probed(0, "L['self'].sum", build.write(7, "self.sum += y"))).metrics(again=1)
+    assert (one(log, tmp_path).input, one(log, tmp_path).code, one(log, tmp_path).advice) == ("L['self'].sum", "DM02", ())
+
+
 def test_a_number_of_one_process_is_no_part_of_a_name(build, tmp_path):
     log = build.LogBuilder().start().tensor("G['___unnamed_scope_140_c7']['LOG']")
     log.graph('G_unnamed_scope_140_c7_LOG_: "f32[4]"', "add_ = G_unnamed_scope_140_c7_LOG_.add_(1)", "return ()")
