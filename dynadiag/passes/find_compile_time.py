@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,9 @@ SLOW_SHARE = 0.25
 RESTART_S = 2.0
 RESTART_SHARE = 0.2
 UNCACHED_S = 10.0
+# torch's reason is the text of the exception that restarts a frame, else its class (`TensorifyScalarRestartAnalysis`): that is no break.
+_CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>$")
+_NO_BREAK = re.compile(r"`\w+`$")
 
 
 def find_compile_time(run: Run) -> PassResult:
@@ -191,16 +195,22 @@ def _seconds(value: float) -> Cost:
     return Cost(value=round(value, 3), unit="s", basis="measured")
 
 
+def _restart_reasons(frame: Frame) -> tuple[str, ...]:
+    """The first line of each of torch's reasons."""
+    told = frame.metrics.restart_reasons if frame.metrics is not None else ()
+    return tuple(_CLASS.sub(r"`\1`", one.strip().partition("\n")[0]) for one in told)
+
+
 def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
     lost = total.thrown_away_s or 0.0
     if lost < RESTART_S or lost < RESTART_SHARE * (total.total_s or 0.0):
         return
     guilty = sorted((frame for frame in run.frames if _lost(times, frame) > 0), key=lambda frame: -_lost(times, frame))
-    reasons = unique(reason.strip().partition("\n")[0] for frame in guilty if frame.metrics for reason in frame.metrics.restart_reasons)
+    reasons = unique(one for frame in guilty for one in _restart_reasons(frame))
     because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
     broken = {event.frame for event in run.breaks}
-    by_break = sum(1 for frame in guilty if frame.id in broken)
-    them = "It" if len(guilty) == 1 else f"{by_break} of them" if by_break < len(guilty) else "All of them"
+    by_break = sum(1 for frame in guilty if frame.id in broken and not all(map(_NO_BREAK.match, _restart_reasons(frame) or ("",))))
+    them = "It" if len(guilty) == 1 else f"{by_break} of these frames" if by_break < len(guilty) else "All of these frames"
     cure = (
         f" {them} broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved."
         if by_break

@@ -107,7 +107,8 @@ def _eager_fails(facts: Sequence[Fact], text: str, view: GraphView, run: Run) ->
     if not any(words in text for words in _EAGER_FAILS):
         yield from facts
         return
-    effect = Effect("error", "observed", f"autograd refuses this, also without torch.compile: {text.strip().splitlines()[0]}")
+    when = " when gradients are computed" if _SAVED in text else ""  # torch.compile computes them ahead, eager perhaps never
+    effect = Effect("error", "observed", f"autograd refuses this{when}, also without torch.compile: {text.strip().splitlines()[0]}")
     if facts and _SAVED not in text:
         for fact in facts:
             yield replace(fact, code=codes.AUTOGRAD_REFUSED_WRITE, effects=(effect,), refusal=text)

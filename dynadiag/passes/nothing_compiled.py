@@ -58,7 +58,7 @@ def nothing_compiled(run: Run) -> Nothing | None:
         return None
     if run.frames:
         return _all_skipped(run)
-    return _switched_off(run) or _never_imported(run) or _not_recorded_by_us(run) or _stance(run) or _calls(run)
+    return _switched_off(run) or _cut_short(run) or _never_imported(run) or _not_recorded_by_us(run) or _stance(run) or _calls(run)
 
 
 def _all_skipped(run: Run) -> Nothing:
@@ -78,11 +78,19 @@ def _switched_off(run: Run) -> Nothing | None:
     )
 
 
+def _cut_short(run: Run) -> Nothing | None:
+    """A recording that ended before its process shows nothing of what the process compiled afterwards."""
+    if not run.info.stopped:
+        return None
+    if not run.processes:
+        return Nothing("no-records", f"nothing could be recorded: {run.info.stopped[0]}", None, None)
+    reason = f"{run.info.stopped[0]}; whether anything was compiled afterwards is not known"
+    return Nothing("no-records", reason, None, None)
+
+
 def _never_imported(run: Run) -> Nothing | None:
     if run.info.command is None or any(process.torch or process.hooks for process in run.processes):
         return None
-    if run.info.stopped and not run.processes:
-        return Nothing("no-records", f"nothing could be recorded: {run.info.stopped[0]}", None, None)
     if (early := _ended_early(run, "torch was imported")) is not None:
         return early
     return Nothing(

@@ -52,3 +52,12 @@ def test_nothing_recorded_is_not_called_a_program_without_torch():
     info = RunInfo(command=("python", "x"), exit_status=0, stopped=("recording stopped in process 7: File too large",))
     (finding,) = find_fallbacks(run_of(info=info, processes=(), problems=())).findings
     assert finding.why == "nothing could be recorded: recording stopped in process 7: File too large."
+
+
+def test_a_recording_that_was_cut_short_does_not_say_that_nothing_was_called():
+    """With `ulimit -f` the log ends before the first compilation; the program was told to call what it had called."""
+    info = RunInfo(command=("python", "x"), exit_status=0, stopped=("recording stopped in process 7: File too large",))
+    found = find_fallbacks(run_of(info=info, compile_calls=(CALL,), problems=()))
+    (finding,) = found.findings
+    assert found.fallbacks == () and finding.fix == () and finding.title.startswith("No compilation was recorded")
+    assert finding.why == "recording stopped in process 7: File too large; whether anything was compiled afterwards is not known."

@@ -122,8 +122,21 @@ def test_restarts_of_frames_that_broke_are_said_to_go_with_the_break(builders):
     )
     (finding,) = (one for one in find_compile_time(replace(run, breaks=(broke,))).findings if one.code == "DC01")
     assert (
-        "1 of them broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved." in finding.why
+        "1 of these frames broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved."
+        in finding.why
     )
+
+
+def test_a_restart_that_is_no_break_is_named_by_its_class_and_not_counted_as_one(builders):
+    again = ("<class 'torch._dynamo.exc.TensorifyScalarRestartAnalysis'>",)
+    lost = CompileMetrics(total_s=10.0, before_restart_s=4.0, restart_reasons=again)
+    run = run_of(builders, lost, CompileMetrics(total_s=1.0, before_restart_s=0.5, restart_reasons=("Dynamic shape operator",)))
+    broke = BreakEvent(
+        frame="", attempt=0, gb_id=None, gb_type="print", explanation=None, hints=(), context=None, stack=(), torch_frame=None
+    )
+    breaks = tuple(replace(broke, frame=one.id) for one in run.frames)
+    (finding,) = (one for one in find_compile_time(replace(run, breaks=breaks)).findings if one.code == "DC01")
+    assert "reasons: `TensorifyScalarRestartAnalysis`, Dynamic shape operator. 1 of these frames broke the graph" in finding.why
 
 
 def test_a_function_is_slow_when_it_is_long_and_a_large_part(builders):
