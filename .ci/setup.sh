@@ -73,7 +73,7 @@ trap 'rm -f "$found"' EXIT
 check_tools
 python=$(cat "$found")
 version=$("$python" -c 'import sys; print(sys.version.split()[0], sys.base_prefix)')
-wanted=$(cat "$requirements" pyproject.toml .ci/setup.sh | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
+wanted=$(cat "$requirements" pyproject.toml .ci/setup.sh .ci/short_processes.py | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
 wanted="$wanted $version $PWD"
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$environment/bin/python" -c '' 2>/dev/null; then
@@ -90,8 +90,8 @@ echo "setup: installing $requirements into $environment" >&2
 "$uv" pip sync --quiet --python "$environment/bin/python" "$requirements"
 # setuptools comes with the pinned packages, so nothing unpinned is fetched to build us.
 "$uv" pip install --quiet --python "$environment/bin/python" --no-deps --no-build-isolation -e .
-# For the tests' many short processes (tests/conftest.py sets the variable): importing torch and compiling leave little garbage, and looking
-# for it among a million old objects takes a seventh of their time. Young objects are looked at as always, old ones hardly ever.
-echo 'import gc, os; os.environ.get("DYNADIAG_TESTS_YOUNG_GC") and gc.set_threshold(50_000, 100, 100)' \
-    >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dynadiag_tests.pth"
+# For the tests' many short processes (tests/conftest.py sets the variable).
+packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+cat .ci/short_processes.py >"$packages/dynadiag_tests.py"
+echo 'import os; os.environ.get("DYNADIAG_TESTS_SHORT_PROCESSES") and __import__("dynadiag_tests")' >"$packages/dynadiag_tests.pth"
 echo "$wanted" >"$stamp"

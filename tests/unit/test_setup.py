@@ -49,7 +49,9 @@ def complete(machine: Path) -> Path:
         program(machine / "bin", name, "#!/bin/sh\nexit 0\n")
     program(machine / "bin", "uv", UV)
     python = machine / "bin/python3.11"
-    program(machine / "bin", "python3.11", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (machine / "packages").mkdir()
+    purelib = f'case "$*" in *purelib*) echo {machine}/packages; exit;; esac'  # the environment that runs this is left alone
+    program(machine / "bin", "python3.11", f'#!/bin/sh\n{purelib}\nexec {sys.executable} "$@"\n')
     return python
 
 
@@ -104,6 +106,16 @@ def test_a_second_run_does_nothing_until_a_pin_changes(machine):
         pins.write("# changed\n")
     assert set_up(machine).returncode == 0
     assert [line.split()[:2] for line in asked_of_uv(machine)[len(before) :]] == [["pip", "sync"], ["pip", "install"]]
+
+
+def test_a_short_process_of_the_tests_ends_with_its_own_output_handlers_and_status(machine):
+    complete(machine)
+    assert set_up(machine).returncode == 0
+    assert "DYNADIAG_TESTS_SHORT_PROCESSES" in (machine / "packages/dynadiag_tests.pth").read_text()
+    text = "import dynadiag_tests, atexit, gc; atexit.register(print, 'handled', gc.get_freeze_count()); print('said', end=' '); 1 / 0"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=machine / "packages")
+    assert (done.returncode, done.stdout) == (1, "said handled 0\n")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_another_compiler_may_be_named(machine):

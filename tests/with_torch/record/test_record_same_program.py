@@ -143,7 +143,8 @@ print(json.dumps({
 )
 
 
-def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_recorded, tmp_path):
+def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_recorded, tmp_path, monkeypatch):
+    monkeypatch.delenv("DYNADIAG_TESTS_SHORT_PROCESSES")  # both end as anybody's process does
     plain = run_plain(PROGRAM, str(tmp_path / "plain.json"))
     recorded = run_recorded(PROGRAM, str(tmp_path / "recorded.json"))
     own_trace = tmp_path / "own_trace"
