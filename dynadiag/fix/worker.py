@@ -21,7 +21,7 @@ import dynadiag.fix.inside.observing  # before the forks, which need it
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
-from dynadiag.json_lines import Speaker
+from dynadiag.json_lines import Speaker, leave
 from dynadiag.reduce.core.isolation import end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import import_dynamo
@@ -105,3 +105,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)

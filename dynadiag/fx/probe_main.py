@@ -190,4 +190,9 @@ def _start_again(left_s: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], restart=_start_again))
+    status = main(sys.argv[1:], restart=_start_again)
+    if "torch" in sys.modules:  # else there may be no dynadiag either
+        from dynadiag.json_lines import leave
+
+        leave(status)
+    sys.exit(status)

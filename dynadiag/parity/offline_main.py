@@ -156,4 +156,9 @@ def _compared(graph: "Graph", ready: Any, job: dict[str, Any], until: float, war
 if __name__ == "__main__":
     # A CPU replay must not wake a GPU up, in this process or in one that it forks.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    sys.exit(main(sys.argv[1]))
+    status = main(sys.argv[1])
+    if "torch" in sys.modules:  # else there may be no dynadiag either
+        from dynadiag.json_lines import leave
+
+        leave(status)
+    sys.exit(status)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.json_lines import leave
 from dynadiag.reduce.core.failure import environment_trouble
 from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.speculation import default_width
@@ -192,4 +193,4 @@ def _checked(setting: Setting, candidate: Candidate, job: dict[str, Any]) -> Set
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], reduce_job))
+    leave(serve(sys.argv[1], reduce_job))

@@ -20,6 +20,7 @@ import torch
 
 import dynadiag
 from dynadiag.errors import UsageError
+from dynadiag.json_lines import leave
 from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.core.template import template
@@ -107,4 +108,4 @@ def warm_up() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], reduce_job))
+    leave(serve(sys.argv[1], reduce_job))

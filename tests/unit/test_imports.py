@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "rules"},
     "share": {"digests", "errors", "files", "masking", "scratch", "model", "trace", "facts", "report", "render"},
-    "fx": {"errors", "files", "scratch", "model", "torch_compat", "trace"},
+    "fx": {"errors", "files", "json_lines", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "capture"},
     "reduce": LOWEST | {"model", "torch_compat", "compare", "record", "trace", "fx", "passes", "advice", "report", "capture", "render"},

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,9 @@ def test_a_message_to_nobody_is_no_error(pipe):
 @pytest.mark.parametrize("line", [b"", b"text", b"[1]", b"\xff", b"3", b"[" * 100_000])
 def test_a_line_that_is_no_message_is_none(line):
     assert parsed(line) is None
+
+
+def test_a_process_that_leaves_has_written_what_it_printed_and_run_its_exit_handlers():
+    text = "import atexit; from dynadiag.json_lines import leave; atexit.register(print, 'handled'); print('said', end=' '); leave(3)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said handled\n", "")
