@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
+from tests.recorded_here import recorded_here
 
 STORY = """
 import torch
@@ -81,9 +81,8 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recompiles")
     script = folder / "story.py"
     script.write_text(STORY)
-    result = record(Target("script", (str(script),)), RecordOptions(out=folder / "run"))
-    assert result.exit_status == 0 and result.directory is not None
-    return find_recompiles(load(result.directory))
+    recorded_here(script, folder / "run")
+    return find_recompiles(load(folder / "run"))
 
 
 def rows(found):

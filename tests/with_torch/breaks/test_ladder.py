@@ -3,8 +3,8 @@
 import pytest
 
 import dynadiag
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.render.ladder_builder import ladder
+from tests.recorded_here import recorded_here
 
 PROGRAM = """
 import torch
@@ -50,7 +50,7 @@ def functions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
     script = folder / "program.py"
     script.write_text(PROGRAM)
-    assert record(Target(kind="script", argv=(str(script),)), RecordOptions(out=folder / "run")).exit_status == 0
+    recorded_here(script, folder / "run")
     script.unlink()  # what is shown was recorded
     found = ladder(dynadiag.load(folder / "run"))
     assert found.notes == ()

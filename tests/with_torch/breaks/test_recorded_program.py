@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import dynadiag
-from dynadiag.record import RecordOptions, Target, record
+from tests.recorded_here import recorded_here
 
 PROGRAM = Path(__file__).with_name("recorded_program.py")
 LINES = PROGRAM.read_text(encoding="utf-8").splitlines()
@@ -14,7 +14,7 @@ LINES = PROGRAM.read_text(encoding="utf-8").splitlines()
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     out = tmp_path_factory.mktemp("recorded") / "run"
-    assert record(Target(kind="script", argv=(str(PROGRAM),)), RecordOptions(out=out)).exit_status == 0
+    recorded_here(PROGRAM, out)
     return dynadiag.load(out)
 
 

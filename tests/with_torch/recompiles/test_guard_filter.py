@@ -2,8 +2,8 @@
 
 import pytest
 
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
+from tests.recorded_here import recorded_here
 
 SCRIPT = """
 import torch
@@ -22,9 +22,8 @@ assert torch.equal(*out)
 @pytest.mark.slow
 def test_the_filter_drops_guards_on_modules(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = record(Target("script", (str(tmp_path / "train.py"),)), RecordOptions(out=tmp_path / "run"))
-    assert done.exit_status == 0
-    before, after = (frame.guards for frame in load(done.directory).frames if frame.guards is not None)
+    recorded_here(tmp_path / "train.py", tmp_path / "run")
+    before, after = (frame.guards for frame in load(tmp_path / "run").frames if frame.guards is not None)
     assert before.on_modules * 2 >= before.count
     assert after.count < before.count
     assert after.on_modules < before.on_modules

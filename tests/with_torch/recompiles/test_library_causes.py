@@ -3,8 +3,8 @@
 import pytest
 
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
+from tests.recorded_here import recorded_here
 
 SCRIPT = """
 import torch
@@ -54,9 +54,8 @@ assert torch.equal(classify(False), classify(True))
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("libraries")
     (folder / "use.py").write_text(SCRIPT)
-    result = record(Target("script", (str(folder / "use.py"),)), RecordOptions(out=folder / "run"))
-    assert result.exit_status == 0
-    return load(result.directory)
+    recorded_here(folder / "use.py", folder / "run")
+    return load(folder / "run")
 
 
 def test_the_named_cures_leave_fewer_recompiles(run):

@@ -3,8 +3,8 @@
 import pytest
 
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
+from tests.recorded_here import recorded_here
 
 LIBRARY = """
 import torch
@@ -119,8 +119,8 @@ def found(tmp_path_factory):
     (folder / "train.py").write_text(f"import sys\nsys.path.append({str(folder / 'site-packages')!r})\n{SCRIPT}")
     (folder / "site-packages").mkdir()
     (folder / "site-packages" / "kit.py").write_text(LIBRARY)
-    run = record(Target("script", (str(folder / "train.py"),)), RecordOptions(out=folder / "run"))
-    return find_recompiles(load(run.directory))
+    recorded_here(folder / "train.py", folder / "run")
+    return find_recompiles(load(folder / "run"))
 
 
 def test_a_value_of_the_stack_is_named_by_the_call_that_made_it(found):
