@@ -78,7 +78,7 @@ def test_the_steps_run_as_on_github_and_no_input_is_executed(tmp_path):
     words = HOSTILE.split("\n")
     assert "|".join(words) + "|" in calls[1] and "|".join(["--max-breaks=0", *words[1:]]) + "|--format|github|" in calls[1]
     assert list(work.rglob("pasted")) == [] and told["failed"] and told["outputs"]["exit-status"] == "1"
-    assert told["called"] == [("actions/upload-artifact@v4", {"name": "dynadiag-report", "path": told["outputs"]["report"]})]
+    assert told["called"] == [("actions/upload-artifact@v6", {"name": "dynadiag-report", "path": told["outputs"]["report"]})]
     for one in ({"install": "false"}, {"artifact": ""}):
         (tmp_path / "calls").unlink()
         (again := tmp_path / next(iter(one))).mkdir()
