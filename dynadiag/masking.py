@@ -21,7 +21,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words that a secret is called by alone, and words before "key" and "token" that make them one.
 _SECRET = _words(
     "secret secrets password passwords passwd passphrase pwd pass pw apikey authkey credential credentials creds authorization "
-    "bearer jwt pat cookie apitoken authtoken accesstoken signature"
+    "bearer jwt pat cookie apitoken authtoken accesstoken signature bindpw rootpw"
 )
 _KEYS = _words(
     "api access secret private auth ssh gpg encryption signing service account master license subscription wandb hf openai "
@@ -48,7 +48,7 @@ _TOKENS = (
     ("NVIDIA key", r"\bnvapi-[A-Za-z0-9_-]{16,400}"),
     ("W&B key", r"\bwandb_v1_[A-Za-z0-9_-]{16,400}"),
     ("Slack token", r"\bxox[abeoprs]-[\w-]{8,400}"),
-    ("Slack webhook", r"\bhooks\.slack\.com/(?:services|workflows)/[\w/-]{16,400}"),
+    ("Slack webhook", r"\bhooks\.slack\.com/(?:services|workflows)/[\w/-]{16,400}|\bhooks\.zapier\.com/hooks/catch/[\w/-]{8,400}"),
     ("Discord webhook", r"\bdiscord(?:app)?\.com/api/webhooks/\d{5,30}/[\w-]{16,400}"),
     ("package index token", r"\bpypi-[\w-]{16,400}"),
     ("key beginning with sk-", r"\bsk-[\w-]{16,400}"),
@@ -70,7 +70,9 @@ _TOKENS = (
     ("Groq key", r"\bgsk_[A-Za-z0-9]{20,400}"),
     (
         "key with its issuer's prefix",
-        r"\b(?:xai-|pplx-|tvly-|csk-|pcsk_|lsv2_(?:pt|sk)_|tgp_v1_|jina_(?=[0-9a-f]{24})|sntr(?:ys|[ysu])_|rubygems_|NRAK-|ATATT3x|xapp-|figd_|ntn_|sq0(?:csp|atp)-|HRKU-|nf[puoc]_|fo1_|ATBB|LTAI|CCIPAT_)(?=[\w=-]{0,400}\d)[\w=-]{20,400}"
+        r"\b(?:xai-|pplx-|tvly-|csk-|pcsk_|lsv2_(?:pt|sk)_|tgp_v1_|jina_(?=[0-9a-f]{24})|sntr(?:ys|[ysu])_|rubygems_|NRAK-|ATATT3x|xapp-|figd_|ntn_|sq0(?:csp|atp)-|HRKU-|nf[puoc]_|fo1_|ATBB|LTAI|CCIPAT_|tskey-|pscale_(?:pw|tkn|oauth)_|fm[12]_|AQVN)(?=[\w=-]{0,400}\d)[\w=-]{20,400}"
+        r"|\bdt0[a-z]\d\d\.[A-Z0-9]{16,40}(?:\.[A-Z0-9]{32,100})?|\boauth:(?=[a-z]{0,30}\d)[a-z0-9]{30}\b|\bpul-[0-9a-f]{40}\b"
+        r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:fx\b"
         r"|\bdp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{30,400}|\bpat[A-Za-z0-9]{14}\.[0-9a-f]{64}\b|\bsbp_[0-9a-f]{40}\b"
         r"|\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,400}|\b[sp]k\.eyJ[\w-]{10,400}\.[\w-]{10,400}",
     ),
@@ -79,7 +81,7 @@ _TOKENS = (
     (
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
-        r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,100}"
+        r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,100}|\b0x[0-9a-fA-F]{64}\b"
         r"|\bPrivate-Lines: \d{1,3}(?:[A-Za-z0-9+/=\s]|\\{1,3}n){20,10000}|(?<=Private-MAC: )[0-9a-f]{40,64}",
     ),
 )
@@ -94,6 +96,8 @@ _LOOKS = re.compile(
     # ~/.netrc, Docker's config.json, kaggle.json, curl -u
     r"|(?P<login>\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}|\bauth\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"']"
     r"|\busername\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'][\w.-]{1,100}\\{0,3}[\"'],\s{0,4}\\{0,3}[\"']key\\{0,3}[\"']\s{0,4}:\s{0,4}\\{0,3}[\"'](?=[0-9a-f]{32})"
+    r"|\bldap\w{0,10}\s[^\n]{0,200}?(?<=\s)-w\s{0,4}|\b[\w.-]{1,80}:\d{2,5}:[\w*-]{1,60}:[\w.-]{1,60}:"  # and ~/.pgpass
+    r"|\b(?i:api[_-]?key|token|secret|password)\s{1,4}(?=[A-Za-z0-9-]{24})(?=[A-Za-z]{0,200}\d)"
     r"|\bsshpass\s{1,4}-p\s{0,4}|\bmysql\w{0,10}\s[^\n]{0,200}?(?<=\s)-p(?=[^\s\"']{0,400}\d)"
     r"|\bcurl\s[^\n]{0,200}?(?<=\s)(?:-u|--user)[ =][^\s:\"'/]{1,64}:)(?=[^\s\"'\\]{0,2000}[\d=])[^\s\"'\\]{6,2000}"
     r"|" + "|".join(form for _, form in _TOKENS)
@@ -114,9 +118,10 @@ _SHORTEST = 6
 _SIGNS = (
     *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature=", "credential"),
     *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
-    *("xox", "hooks.slack", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
+    *("xox", "hooks.slack", "hooks.zapier", "/webhooks/", "pypi-", "sk-", "k_live_", "k_test_", "aiza", "ya29", "gocspx-"),
     *("akia", "asia", "aroa", "aida", "eyj", "accountkey=", "sharedaccess", ":aa", "whsec_", "xapp-", "atatt3x", "nrak-"),
     *("figd_", "ntn_", "sq0", "hrku-", "nfp_", "nfu_", "nfo_", "nfc_", "fo1_", "sbp_", ".atlasv1.", "k.eyj", "atbb", "ltai", "ccipat_"),
+    *("tskey-", "pscale_", "fm1_", "fm2_", "aqvn", "oauth:", ":fx"),
     *("webhookb2/", "private-lines", "private-mac", "sshpass", "xai-", "pplx-", "tvly-", "csk-", "pcsk_", "lsv2_", "jina_", "rubygems_"),
 )
 _COMMON_SIGNS = (
@@ -126,7 +131,13 @@ _COMMON_SIGNS = (
     ("code=", re.compile(r"[?&]code=[\w%/+-]{40}")),
     ("dp.", re.compile(r"dp\.(?:pt|st|ct|sa|scim|audit)\.")),
     ("pat", re.compile(r"pat[a-z0-9]{14}\.[0-9a-f]{64}")),
+    *((word, re.compile(rf"{word}\s[a-z0-9-]{{24}}")) for word in ("key", "token")),
     ("mysql", re.compile(r" -p\S")),
+    ("ldap", re.compile(r" -w\s?\S")),
+    ("dt0", re.compile(r"dt0[a-z]\d\d\.")),
+    ("pul-", re.compile("pul-[0-9a-f]{40}")),
+    ("0x", re.compile("0x[0-9a-f]{64}")),
+    (":", re.compile(r":\d{2,5}:[\w*-]{1,60}:[\w.-]{1,60}:")),
     ("gh", re.compile("gh[pousr]_")),
     ("gl", re.compile("gl(?:(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-|(?:sa|c)_)")),
     ("auth", re.compile(r"auth\W")),

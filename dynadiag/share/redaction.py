@@ -17,9 +17,14 @@ from dynadiag.share.identities import Identities
 _QUOTED = re.compile(
     r"(?P<head>(?P<name>[\w.-]{2,80})\\?[\"']?\]?\s{0,3}(?:==|!=|[=:])\s{0,3}\\?(?P<quote>[\"']))(?P<value>[^\"'\n\\]{3,2000})"
 )
-_ASSIGNED = re.compile(r"(?P<head>(?<![\w.])(?P<name>[A-Z][A-Z0-9_]{2,80})=)(?P<value>[^\s\"'`;&|)]{3,2000})")
+_ASSIGNED = re.compile(
+    r"(?P<head>(?<![\w.])(?P<name>[A-Z][A-Z0-9_]{2,80}|[a-z][a-z0-9_-]{2,80}(?==(?=[^\s\"'`;&|()]{0,60}\d)[^\s\"'`;&|()]{16}))=)"
+    r"(?P<value>[^\s\"'`;&|)]{3,2000})"
+)
 _OPTION = re.compile(r"(?P<head>(?<!\S)(?P<name>--?[A-Za-z][\w-]{2,60})[ =])(?P<value>[^\s\"'-][^\s\"']{2,2000})")
-_HINT = re.compile(r"(?i)secret|passw|passphrase|pass\b|pwd|\bpw\b|token|key|cred|authorization|bearer|jwt|pat\b|cookie|signature")
+_HINT = re.compile(
+    r"(?i)secret|passw|passphrase|pass\b|pwd|\b(?:bind|root)?pw\b|token|key|cred|authorization|bearer|jwt|pat\b|cookie|signature"
+)
 _SWITCH = re.compile(
     r"[),\]}]|[\w.-]{1,60}(?:\.[\w-]{1,60})*\(|(?:self|cls|args|cfg|config|os|env)\.|/|\d{1,7}$|(?:true|false|none|null|yes|no|auto)$",
     re.IGNORECASE,
@@ -28,8 +33,13 @@ _CUT = re.compile(r"(?:^|(?<=[\s\"'`]))[^\s\"'`]{8,}?(?=\.\.\.|…|\s|$)")
 _ARGUMENTS = frozenset({"argv", "command", "args"})
 _USERS = frozenset({"user", "username", "user_name", "login", "logname"})
 _HOSTS = frozenset({"host", "hostname", "nodename", "node_name", "server"})
-_LONG_WORD = re.compile(r"(?<![\w+/=])[A-Za-z0-9]{20,200}(?![\w+/=])")
-_CHANGES = 0.4
+_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9]{20,200}(?![A-Za-z0-9+/=])")
+_HEX = re.compile("[0-9a-f]+|[0-9A-F]+|[a-z2-7]{50,}")  # digests: torch has them for caches, payloads and files
+_KEY_OF_DIGITS = re.compile(
+    r"(?<=[A-Za-z][_-])(?=[a-f_-]{0,100}\d)(?:[0-9a-f]{8,40}[_-])?[0-9a-f]{32,128}(?![A-Za-z0-9])"
+)  # behind a prefix
+_REST = re.compile(r"\*\*\*(?:[-_.](?=[A-Za-z]{0,80}\d)[A-Za-z0-9]{8,80})+(?![A-Za-z0-9])")  # a token of several parts
+_CHANGES, _CHANGES_OF_TWO = 0.35, 0.3
 _SHORTEST_PREFIX = 8
 _MOST_SECRETS = 300
 """So many are looked for where nothing says what they are: a stranger's log may name any number, and each costs time in every text."""
@@ -164,20 +174,27 @@ def _key(text: str) -> str | bytes:
 
 
 def _without_random(text: str, note: Callable[[str, str], object]) -> str:
-    """The text without words that look drawn at random: small and capital letters and digits that keep changing.
+    """The text without words that look drawn at random: small letters, capital letters and digits that keep changing, but no digests.
 
-    Two random letters or digits are of different kinds in 62 of 100 cases; in names such as `MultiheadAttention2d` a third of that is.
+    Two random letters or digits are of different kinds in 62 of 100 cases, in 40 without one case; in names such as
+    `MultiheadAttention2d` a third of that is.
     """
 
     def shown(match: re.Match[str]) -> str:
         kinds = ["d" if one.isdigit() else "A" if one.isupper() else "a" for one in match[0]]
         changes = sum(one != other for one, other in pairwise(kinds))
-        if len(set(kinds)) < 3 or changes < _CHANGES * (len(kinds) - 1):
+        least = _CHANGES if len(set(kinds)) == 3 else _CHANGES_OF_TWO
+        if len(set(kinds)) == 1 or "d" not in kinds or changes < least * (len(kinds) - 1) or _HEX.fullmatch(match[0]):
             return match[0]
         note("random letters and digits", match[0])
         return MASK
 
-    return _LONG_WORD.sub(shown, text)
+    def masked(match: re.Match[str]) -> str:
+        note("random letters and digits", match[0])
+        return MASK
+
+    text = _KEY_OF_DIGITS.sub(masked, _LONG_WORD.sub(shown, text))
+    return _REST.sub(masked, text) if MASK in text else text
 
 
 def _without_named(line: str, note: Callable[[str, str], object]) -> str:
