@@ -49,14 +49,40 @@ class Search:
             self._try_alone(one, first)
         self._drop_idle(first)
         now = self._prove_kept(first)
-        left = [one for one in candidates if (found := self.tried[one.id].verdict) is not None and found.by_findings]
+        left = [one for one in candidates if self._may_do_better(one)]
         before = list(self.kept)
         for number, one in enumerate(left if before else (), start=1):
             self.say(f"proving change {number} of {len(left)} beside the others: {one.slug}")
             now = self._try(one, now, None)
+        self._try_at_once([one for one in candidates if self._may_do_better(one)], now)
         if self.kept != before:
             self._drop_idle(first)
             self._prove_together(first)
+
+    def _may_do_better(self, one: Candidate) -> bool:
+        """Whether a change failed by the findings alone, which others may change."""
+        verdict = self.tried[one.id].verdict
+        return verdict is not None and verdict.by_findings and one not in self.kept
+
+    def _try_at_once(self, left: Sequence[Candidate], now: Standing) -> None:
+        """Try together what fails one by one: of three numbers that are read, each alone leaves the recompiles of the others."""
+        cured: set[str] = set()
+        chosen: list[Candidate] = []
+        for one in left:
+            if cured.isdisjoint(one.cures):  # the first for each finding
+                chosen.append(one)
+                cured.update(one.cures)
+        if len(chosen) < 2 or time.monotonic() > self.until:
+            return
+        self.say(f"proving {len(chosen)} changes at once that fail one by one")
+        try:
+            verdict = self._ask([*self.kept, *chosen], chosen, now)
+        except EditError:
+            return
+        if verdict.proven:
+            self.kept += chosen
+            for one in chosen:
+                self.tried[one.id] = Tried(candidate=one, kept=True, why=None, verdict=verdict)
 
     def _try_alone(self, one: Candidate, first: Standing) -> None:
         """Keep what is right alone on the script's own data, where no change before it cures the same."""

@@ -91,6 +91,16 @@ def test_a_finding_that_another_one_hid_is_cured_beside_it():
     assert prover.asked == ["(a)", "(b)", "(c)", "ac", "acb", "(cb)", "(ab)", "acb"]
 
 
+def test_what_fails_one_by_one_is_tried_at_once():
+    """Each leaves the recompiles that the others stand for."""
+    prover = Answers(hidden={"a", "b", "c"})
+    found = search(prover)
+    assert [one.slug for one in found.kept] == ["a", "b", "c"]
+    assert prover.asked == ["(a)", "(b)", "(c)", "abc", "(bc)", "(ac)", "abc"]
+    found = search(Answers(hidden={"a", "b", "c", "abc"}))
+    assert found.kept == [] and found.tried["x1"].why == "the finding is still there"
+
+
 def test_what_is_wrong_beside_the_others_is_left():
     prover = Answers("abc")
     found = search(prover)
