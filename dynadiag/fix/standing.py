@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,6 +57,11 @@ def _named(finding: Finding) -> str:
     return f"{finding.code}{where} ({finding.title})"
 
 
+def _unplaced(words: str) -> str:
+    """The words without the line: the same recompiles have another name where another line is the first to ask for the guard."""
+    return re.sub(r" at line \d+ ", " ", words, count=1)
+
+
 def why_not_better(first: Standing, before: Standing, after: Standing, cures: Sequence[str]) -> str | None:
     """Why a run is not better than the one before: a finding that is still there, a new one, more of something counted.
 
@@ -67,7 +73,8 @@ def why_not_better(first: Standing, before: Standing, after: Standing, cures: Se
         return "the finding does not show in this run"
     if before.shows(cures) <= set(after.findings):
         return "the finding is still there"
-    new = next((words for name, words in after.warnings.items() if name not in first.findings), None)
+    known = {_unplaced(words) for words in first.warnings.values() if words.startswith("DR")}
+    new = next((words for name, words in after.warnings.items() if name not in first.findings and _unplaced(words) not in known), None)
     if new is not None:
         return f"a new finding: {new}"
     for name in _COUNTED:

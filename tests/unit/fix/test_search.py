@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, Span
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search
-from dynadiag.fix.standing import Standing
+from dynadiag.fix.standing import Standing, why_not_better
 from dynadiag.reduce.core.answer_cache import Known, remembering
 
 FILE = "/train.py"
@@ -126,3 +127,17 @@ def test_a_search_that_was_killed_goes_on_where_it_stopped(tmp_path: Path):
     with remembering(known(resume=True)):
         assert [one.slug for one in search(going_on).kept] == ["a", "b", "c"]
     assert killed.asked[:3] + going_on.asked == whole.asked
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_new"),
+    [
+        ("DR02 at line 3 (`f` was recompiled 3 times)", "DR02 at line 5 (`f` was recompiled 3 times)", False),
+        ("DR02 at line 3 (`f` was recompiled 3 times)", "DR02 at line 3 (`f` was recompiled 4 times)", True),
+        ("GB0059 at line 3 (a break)", "GB0059 at line 5 (a break)", True),
+    ],
+)
+def test_the_same_recompiles_are_not_new_where_another_line_asks_for_them(was, now, is_new):
+    before, after = (replace(standing("a", name), warnings={name: words}) for name, words in (("old", was), ("other", now)))
+    why = why_not_better(before, before, replace(after, findings=("other",)), ["a"])
+    assert why == (f"a new finding: {now}" if is_new else None)
