@@ -22,7 +22,7 @@ ADVISED = {
     "checks_in_a_helper": {"if-check": ""},
     "logs_under_written_names": {"item-capture": ""},
     "logs_under_names_of_each_call": "may need a Python number",
-    "differentiates_twice": {"trace-grad": "begins behind `x = x.requires_grad_()`"},
+    "differentiates_twice": {"trace-grad": "begins after `x = x.requires_grad_()`"},
     "skips_a_loss_that_is_not_finite": "becomes NaN",
     "keeps_degrees_by_size": "may make a container larger",
     "reads_its_count_on_the_line_of_the_call": "Nothing is advised",
