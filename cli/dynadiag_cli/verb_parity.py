@@ -62,8 +62,8 @@ def parity(
 
     A script is recorded first, its first calls compared with eager as `explain --parity` does. Each graph is called twice, with one
     tensor twice, with overlapping inputs, with its gradients and with a warm cache on disk; outputs, inputs after the call, shared
-    memory and gradients are compared. Exit status: 0 nothing differs, 1 something does, 2 usage, 3 no torch, 5 nothing was compiled or
-    comparable.
+    memory and gradients are compared. Exit status: 0 nothing differs, 1 something does, 2 usage or a replay that was killed, 3 no torch,
+    5 nothing was compiled or comparable.
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.parity.showing import document_of
@@ -105,6 +105,8 @@ def parity(
         showing.open_page(directory, _PAGE)
     if result.wrong:
         raise typer.Exit(1)
+    if result.broken:
+        raise NothingFoundError("the replay did not come to its end: not all graphs were compared", exit_code=2)
     if not result.compared and not result.calls_compared:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
 

@@ -42,7 +42,9 @@ class ParityFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityResult:
-    """`graphs` are the entries of the replaying process; `notes` what went wrong around them; `happened` as `happened_in` gives it."""
+    """`graphs` are the entries of the replaying process; `notes` what went wrong around them; `happened` as `happened_in` gives it;
+    `broken`: the replaying process did not come to its end.
+    """
 
     recording: str
     torch: str | None
@@ -51,6 +53,7 @@ class ParityResult:
     findings: tuple[ParityFinding, ...]
     notes: tuple[str, ...] = field(default=())
     happened: Mapping[str, Any] | None = None
+    broken: bool = False
 
     @property
     def compared(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,7 @@ def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advan
     _check(run, recording, options)
     graphs: list[Mapping[str, Any]] = []
     notes: list[str] = []
-    version = None
+    version, broken = None, False
     for entry in _answers(recording, options):
         if "error" in entry:
             raise _error(str(entry["error"]))
@@ -58,6 +59,7 @@ def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advan
             version, total = str(entry.get("torch")), int(entry.get("graphs", 0))
             continue
         if "broken" in entry:
+            broken = True
             notes.append(str(entry["broken"]))
             continue
         graphs.append(entry)
@@ -74,6 +76,7 @@ def replay_recording(recording: Path, options: OfflineOptions, *, advance: Advan
         findings=findings_of(graphs),
         notes=tuple(notes),
         happened=happened_in(run),
+        broken=broken,
     )
 
 
@@ -100,8 +103,8 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
         said = Path(folder) / "stderr"
         with said.open("wb") as stderr:
             child = _start(options.python, job, stderr)
+        assert child.stdout is not None
         try:
-            assert child.stdout is not None
             for line in child.stdout:
                 if (entry := parsed(line)) is not None:
                     yield entry
@@ -110,9 +113,18 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
             if child.poll() is None:
                 child.kill()
                 child.wait()
+            child.stdout.close()
         if status not in (0, 2, 3):
             text = said.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
-            yield {"graph": None, "broken": f"the replay ended early with {status}: {text[-1][:300] if text else 'no output'}"}
+            how = f"was killed by {_signal(-status)}" if status < 0 else f"ended early with exit status {status}"
+            yield {"graph": None, "broken": f"the replay {how}: {text[-1][:300] if text else 'no output'}"}
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:

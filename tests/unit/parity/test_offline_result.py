@@ -7,6 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from dynadiag.parity import session
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.parity.showing import document_of, headline
 from dynadiag.render.markdown_text import document
@@ -133,3 +134,15 @@ def test_a_reason_stands_once_with_its_graphs_and_functions_are_named_as_people_
         ["g0, g1, g2", "fn, fn, resumed at line 4", "warm on-disk cache", "only inductor"]
     ]
     assert "torch_dynamo_resume" not in text_of(document_of(made))
+
+
+def test_a_replay_that_was_killed_does_not_end_as_a_clean_one(tmp_path, monkeypatch):
+    """`parity` ended with 0 where the system had killed its replay before the first graph."""
+    graph = "class GraphModule(torch.nn.Module):\n\tdef forward(self):\n\t    return ()"
+    head = '{"dynamo_output_graph": {}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "x"}'
+    (tmp_path / "a.log").write_text(f"V1121 09:00:00.000000 77 torch/x.py:1] {head}\n\t{graph}\n")
+    main = tmp_path / "killed.py"
+    main.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(session, "_MAIN", main)
+    result = session.replay_recording(tmp_path / "a.log", session.OfflineOptions())
+    assert result.broken and result.notes == ("the replay was killed by SIGKILL: no output",)
