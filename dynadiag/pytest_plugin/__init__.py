@@ -34,6 +34,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     from dynadiag.pytest_plugin.watching import Watch, limits_of
 
     limits = limits_of(mark.args, mark.kwargs)
+    _leave_out_the_trace(item.config)
     with Watch(parity=limits.parity) as watch:
         result = yield
     # A test of a unittest class that failed does not raise here; pytest keeps its failure (`_pytest/unittest.py`, 8 and 9).
@@ -51,5 +52,19 @@ def dynadiag(request: pytest.FixtureRequest) -> Generator[Watch]:
     from dynadiag.pytest_plugin.watching import Watch, limits_of
 
     mark = request.node.get_closest_marker(_MARK)
+    _leave_out_the_trace(request.config)
     with Watch(parity=mark is not None and limits_of(mark.args, mark.kwargs).parity) as watch:
         yield watch
+
+
+def _leave_out_the_trace(config: pytest.Config) -> None:
+    """Keep the records that we ask torch for out of what pytest shows as a test's log: it also captures loggers that do not propagate."""
+    logging_plugin = config.pluginmanager.get_plugin("logging-plugin")
+    for name in ("caplog_handler", "report_handler", "log_cli_handler", "log_file_handler"):
+        handler = getattr(logging_plugin, name, None)
+        if handler is not None:
+            handler.addFilter(_is_no_trace)
+
+
+def _is_no_trace(record: Any) -> bool:
+    return bool(record.name != "torch.__trace")

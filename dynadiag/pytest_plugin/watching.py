@@ -117,7 +117,11 @@ class Watch(AbstractContextManager["Watch"]):
                 changed = ", ".join(f"`{change.source}` changed from {change.old} to {change.new}" for change in one.changed)
                 when = "in a call whose number is not known" if call is None else f"in call {call - self._calls_before}"
                 found.append(_told("recompile", f"{when}: {changed or '; '.join(one.reasons)}", one.own_frame, one.advice, report))
-        _fail_for(found, f"dynadiag: {len(found)} recompile{'s' if len(found) > 1 else ''}" + (f" after {after} calls" if after else ""))
+        _fail_for(
+            found,
+            f"dynadiag: {len(found)} recompile{'s' if len(found) > 1 else ''}"
+            + (f" after {wording.plural(after, 'call')}" if after else ""),
+        )
 
     def assert_compiled(self, *, min_graphs: int = 1) -> None:
         """Fail when there are fewer graphs, or with everything that ran eagerly although it was meant to be compiled."""
@@ -164,7 +168,8 @@ def _fail_without_comparison(report: Report) -> None:
 
 def _problem(problem: Problem, base: Any) -> str:
     fix = [] if problem.fix is None else [f"    fix: {clean(problem.fix)}"]
-    return "\n".join([_place(problem.where, base, problem.code, problem.title), *_source(problem.where), *fix])
+    where = None if problem.fingerprint is None else problem.where  # a limit has no line of its own: here it would be pytest's
+    return "\n".join([_place(where, base, problem.code, problem.title), *_source(where), *fix])
 
 
 def _told(code: str, title: str, where: Location | None, advice: Sequence[Advice], report: Report) -> str:

@@ -92,3 +92,7 @@ def test_those_pass_that_should(output):
 def test_a_failure_says_what_to_do(output, name):
     (section,) = re.findall(rf"^_+ {re.escape(name)} _+$(.*?)(?=^_+ [\w.]+ _+$|^=+ )", output, re.MULTILINE | re.DOTALL)
     assert re.search(FAILED[name], section), section
+
+
+def test_what_we_ask_torch_for_is_not_shown_as_the_log_of_a_test(output):
+    assert "torch.__trace" not in output and "__main__.py:1: max-" not in output
