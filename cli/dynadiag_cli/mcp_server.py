@@ -121,7 +121,11 @@ async def check(
         found = stack.enter_context(scratch("mcp")) / "check.json"
         told = await _verb("check", *words, *directory, "--format", "json", "-o", str(found), target, *args)
         facts = _file(found, told)
-    return _answer(told.err, {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
+    failed = (one for one in facts.get("problems", ()) if one["status"] == "failed")
+    lines = [
+        f"{one['file']}:{one['line']}: {one['code']} {one['title']}" + (f". Fix: {one['fix']}" if one["fix"] else "") for one in failed
+    ]
+    return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
 
 
 TOOLS: Mapping[Callable[..., Any], ToolAnnotations] = {explain: RUNS, rule: READS, graph: READS, fix: RUNS, minify: RUNS, check: RUNS}

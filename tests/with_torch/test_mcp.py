@@ -1,6 +1,7 @@
 """`dynadiag mcp`, driven by the client of the official SDK over stdio."""
 
 import asyncio
+import re
 import sys
 
 import pytest
@@ -64,6 +65,7 @@ def test_a_client_lists_and_calls_the_tools(tmp_path):
     assert "print(" in minified.structured_content["reproducer_text"] and minified.structured_content["proven"]["reproduced"] == 3
     assert rule.structured_content["rules"][0]["code"] == "GB0059" and "GB0059" in rule.content[0].text
     assert check.structured_content["exit_status"] == 1 and not check.is_error
+    assert re.match(r"\S+:5: GB0059 Graph break: .*\n(.*\n)*dynadiag: check: 2 failed", check.content[0].text)
     assert [answer.is_error for answer in errors] == [True] * 6
     said = [answer.content[0].text for answer in errors]
     assert "contains no text of 'g9'" in said[0] and "no such file or folder: missing.py" in said[1] and "'--help' is no script" in said[2]
