@@ -132,7 +132,7 @@ def test_settings_and_steps_in_examples_are_read(tmp_path):
     assert configured(tmp_path) == GateOptions(
         max_breaks=0, max_recompiles=2, no_mutation_copy=True, fail_on="error", baseline=tmp_path / "ci/dynadiag-baseline.json"
     )
-    ((step,), (hook,)) = map(yaml.safe_load, shown("docs/check.md", "yaml"))
+    ((step, _), (hook,)) = map(yaml.safe_load, shown("docs/check.md", "yaml"))
     assert step["with"].keys() <= yaml.safe_load((ROOT / "action/action.yml").read_text())["inputs"].keys()
     assert [one["id"] for one in hook["hooks"]] == [one["id"] for one in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())]
     (server,) = json.loads(shown("docs/mcp.md", "json")[0])["mcpServers"].values()
