@@ -312,7 +312,7 @@ def _notes(report: Report, gone: Sequence[Entry], moved: int, *, other_scheme: b
     if other_scheme:
         yield (
             "the baseline is of a dynadiag that makes other fingerprints, so its problems were also looked for by code, function and line: "
-            "--update-baseline writes it anew"
+            "--update-baseline rewrites it"
         )
     if gone:
         named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))

@@ -160,7 +160,7 @@ def test_a_baseline_with_fingerprints_of_another_scheme_is_matched_by_lines_and_
     assert codes(result) == [] and result.gone == 0
     assert [note for note in result.notes if "fingerprint" in note] == [
         "the baseline is of a dynadiag that makes other fingerprints, so its problems were also looked for by code, function and line: "
-        "--update-baseline writes it anew"
+        "--update-baseline rewrites it"
     ]
     assert entries_for(here, result, old) == known.entries
     assert codes(judged(more, old)) == ["GB0059"]  # one entry lets one through
