@@ -140,7 +140,7 @@ def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate], 
     file = (Path(sources.script).parent if baseline.module is None else baseline.folder.resolve()) / f"{NAME}.py"
     if file.exists() or not file.is_relative_to(sources.root):
         raise EditError(
-            f"{file} is there already: remove it and its import to have one made anew" if file.exists() else f"{file} has no place"
+            f"{file} already exists: remove it and its import to have it made again" if file.exists() else f"{file} has no place"
         )
     own[sources.script] = with_import(own.get(sources.script, sources.texts[sources.script]))
     own[str(file)] = patch_module(sources.texts, new, sources.modules, kept)

@@ -237,7 +237,7 @@ def _side(block: Sequence[ast.stmt]) -> _Side:
         raise EditError("a side of the branch is long")
     for one in block:
         if returns is not None:
-            raise EditError("a side goes on behind its return")
+            raise EditError("a side continues after its return")
         if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
             steps.append((one.targets[0].id, one.value))
         elif isinstance(one, ast.Return) and one.value is not None:
@@ -326,7 +326,7 @@ def _outcomes(then: _Side, other: _Side, there: set[str], later: set[str]) -> li
         if name not in there and not (name in then.names and name in other.names):
             raise EditError(f"`{name}` has no value where the branch is not taken")
     if not found and then.returns is None:
-        raise EditError("nothing that the branch assigns is read behind it")
+        raise EditError("nothing that the branch assigns is read after it")
     return found
 
 

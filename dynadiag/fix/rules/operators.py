@@ -163,7 +163,7 @@ def _closed(function: _Function, block: Sequence[ast.stmt], at: int) -> list[int
         if readers and not isinstance(block[readers[0]], ast.Return):
             members.add(readers[0])
         elif left:
-            raise EditError(f"`{min(left)}` is used behind the lines that depend on data")
+            raise EditError(f"`{min(left)}` is used after the lines that depend on data")
         elif before:
             members.add(before[-1])
         else:

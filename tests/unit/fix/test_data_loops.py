@@ -121,8 +121,8 @@ def test_lines_that_depend_on_data_become_an_operator_and_stay_for_all_other_cas
         ("        last = places[i, 0]", "        place = places[i, 0]\n        place += 1\n        last = place", "may write a tensor"),
         ("same[last] = 1", "self.seen = 1", "does more than assign names"),
         ("same[last] = 1", "raise ValueError(last)", "does more than write"),
-        ("return same", "return same, last", "`last` is used behind"),
-        ("return same", "return same * places.sum()", "`places` is used behind"),
+        ("return same", "return same, last", "`last` is used after"),
+        ("return same", "return same * places.sum()", "`places` is used after"),
         ("def marks(x, scale: int):", "def marks(x, scale: int):\n    global last", "another scope"),
     ],
 )
