@@ -75,8 +75,11 @@ def sweep(
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", rich_help_panel=RUNNING, help="Run again what failed in an earlier call.")] = False,
     minify: Annotated[
-        bool, typer.Option("--minify", rich_help_panel=RUNNING, help="In the end reduce one of each kind of failure to a reproducer.")
-    ] = False,
+        Literal["failures"] | None,
+        typer.Option(
+            "--minify", rich_help_panel=RUNNING, metavar="failures", help="In the end reduce one of each kind of failure to a reproducer."
+        ),
+    ] = None,
     arms: Annotated[
         str | None, typer.Option("--arms", rich_help_panel=REPORT, metavar="OLD,NEW", help="With diff: compare these two arms.")
     ] = None,
@@ -116,7 +119,12 @@ def sweep(
     matrix = _matrix(target[0], limit)
     matrix = matrix if timeout_s is None else replace(matrix, timeout_s=timeout_s)
     options = SweepOptions(
-        workers=workers or max(1, (os.cpu_count() or 2) // 2), engine=engine, address=address, shard=part, retry=retry, minify=minify
+        workers=workers or max(1, (os.cpu_count() or 2) // 2),
+        engine=engine,
+        address=address,
+        shard=part,
+        retry=retry,
+        minify=minify is not None,
     )
     folder = out or Path("dynadiag-sweep")
     state = _run(matrix, folder, options)

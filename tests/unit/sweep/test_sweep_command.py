@@ -191,3 +191,16 @@ def test_diff_of_one_folder_compares_with_what_ran_before(tmp_path):
 def test_bad_usage_is_one_line(words, said):
     found = CliRunner().invoke(app, ["sweep", *words])
     assert said in getattr(found.exception, "message", "") or said in found.output
+
+
+def test_failures_are_reduced_on_request_only(tmp_path, monkeypatch):
+    matrix, asked = write_matrix(tmp_path, ["fine"]), []
+
+    def only_asked(matrix, folder, options, told):
+        asked.append(options.minify)
+        raise OutputError("nothing is run here")
+
+    monkeypatch.setattr("dynadiag.sweep.session.sweep", only_asked)
+    for words in ([], ["--minify", "failures"]):
+        CliRunner().invoke(app, ["sweep", "--out", str(tmp_path / "out"), *words, str(matrix)])
+    assert asked == [False, True]
