@@ -78,6 +78,12 @@ def targets_by_process(run: Run) -> Mapping[int, frozenset[str]]:
 
 
 @of_last_run
+def dynamo_graphs(run: Run) -> Mapping[str, Sequence[Graph]]:
+    """The Dynamo graphs of each frame, in the order of the log."""
+    return _grouped((one for one in run.graphs if one.kind == "dynamo"), lambda one: one.frame)
+
+
+@of_last_run
 def first_graphs(run: Run) -> Mapping[str, Graph]:
     """The first Dynamo graph of each frame."""
     return {graph.frame: graph for graph in reversed(run.graphs) if graph.kind == "dynamo"}

@@ -13,7 +13,7 @@ from dynadiag.advice.uncaught import failure_advice
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
-from dynadiag.facts.lookups import problems_by_process
+from dynadiag.facts.lookups import dynamo_graphs, problems_by_process
 from dynadiag.facts.statements import recorded_function
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line, source_function
 from dynadiag.facts.wording import base_name, frame_text, plural
@@ -232,7 +232,7 @@ def _entry(frame: Frame, known: Frame, run: Run) -> Location | None:
 
 def _graph_begins(frame: Frame, known: Frame, run: Run) -> Location | None:
     """In the rest of a function the first line of the graph that failed as a whole: the frame's own line is that of the break before it."""
-    details = [one.details for one in run.graphs if one.frame == frame.id and one.kind == "dynamo" and one.details is not None]
+    details = [one.details for one in dynamo_graphs(run).get(frame.id, ()) if one.details is not None]
     if resume_line(known.name) is None or not details:
         return None
     try:
