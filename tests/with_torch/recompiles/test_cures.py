@@ -4,6 +4,9 @@ Most are not advised: they end the recompile here, where the program is known, a
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,6 @@ import pytest
 from dynadiag.advice.recompiles import limit_advice
 from dynadiag.model.run import CompileCall
 from dynadiag.passes.find_recompiles import find_recompiles
-from tests.forked_program import forked_program
 from tests.unit.passes_recompiles import builders
 
 HERE = Path(__file__).parent
@@ -86,7 +88,12 @@ BY_THE_CALL = {"append-outside", "count-outside", "mark-dynamic", "math-outside"
 
 @pytest.fixture(scope="module")
 def outcome():
-    return json.loads(forked_program(HERE / "cures_program.py", timeout_s=1500))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, HERE / "cures_program.py"], capture_output=True, text=True, env=environment, timeout=1500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
 
 
 def with_sources(run, sources):

@@ -1,6 +1,9 @@
 """The examples on the pages of codes, run as they stand there: the code is found before and not after, and the results are equal."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,6 @@ import pytest
 from dynadiag import report
 from dynadiag.passes.fallback_entries import CODES
 from dynadiag.trace import load
-from tests.forked_program import forked_program
 
 PAGES = Path(__file__).parents[3] / "dynadiag/rules/pages"
 FALLBACKS = ("DF01", "DF04", "DF06", "DF07", "DF08", "DF09", "DF10", "DF12", "DF13")
@@ -21,8 +23,10 @@ pytestmark = pytest.mark.any_torch  # the pages are written for the newest
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    said = forked_program(Path(__file__).with_name("page_examples.py"), PAGES, folder)
-    assert set(json.loads(said)) == set(EXAMPLES)
+    command = [sys.executable, Path(__file__).with_name("page_examples.py"), PAGES, folder]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(json.loads(done.stdout)) == set(EXAMPLES)
     return folder
 
 
