@@ -123,7 +123,7 @@ def test_a_buffer_that_is_registered_on_both_sides_is_selected():
         ("if x.sum():\n    x = x + 1\nreturn x", "not known to be true or false"),
         ("if x.sum() > 0:\n    return x\ny = y + 1\nreturn y", "the other does not"),
         ("if x.sum() > 0:\n    x = y\nelif y.sum() > 0:\n    x = x + 1\nreturn x", "several conditions"),
-        ("if x.sum() > 0:\n    z = 1\nreturn x", "read behind it"),
+        ("if x.sum() > 0:\n    z = 1\nreturn x", "read after it"),
         (
             "if x.sum() > 0:\n    print(x)\n    self.register_buffer('b', self.c)\nelse:\n    self.register_buffer('b', self.d)\nreturn x",
             "does more than prepare the buffer",
