@@ -27,6 +27,7 @@ NOT_HERE = {
     "analysis.ipynb": "`tests/with_torch/notebook`",
     "--diff": "a copied recording was not recorded where it lies: `tests/with_torch/fix`",
     "minified": "the folder of an earlier command",
+    "--resume": "a reduction that was interrupted: `tests/with_torch/reduce`",
     "--install-completion": "changes the shell's start-up files",
 }
 TRAIN = """import argparse
@@ -98,6 +99,7 @@ def project(folder: Path) -> None:
     for name in ("steps.py", "fixed.py", "mypackage/steps.py"):
         (folder / name).write_text(STEPS)
     (folder / "my_operators.py").touch()
+    (folder / "repro.py").write_text("import torch\n\nprint(torch.compile(lambda x: x + 1, backend='aot_eager')(torch.ones(3)))\n")
     shutil.copy(ROOT / "samples/text_classification.py", folder)
     for words in (["init", "-qb", "main"], ["add", "."], ["commit", "-qm", "x"], ["commit", "-qm", "y", "--allow-empty"]):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words], cwd=folder, check=True)
