@@ -86,7 +86,7 @@ def dynamo_graphs(run: Run) -> Mapping[str, Sequence[Graph]]:
 @of_last_run
 def first_graphs(run: Run) -> Mapping[str, Graph]:
     """The first Dynamo graph of each frame."""
-    return {graph.frame: graph for graph in reversed(run.graphs) if graph.kind == "dynamo"}
+    return {frame: graphs[0] for frame, graphs in dynamo_graphs(run).items()}
 
 
 def kept_graphs(run: Run) -> dict[str, tuple[str, ...]]:
