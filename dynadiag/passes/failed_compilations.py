@@ -35,11 +35,12 @@ _CONSTRAINT = re.compile(r"^\s*- (You marked .+? as dynamic but your code specia
 _COMPILER_ERRORS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
-        r"^(?P<file>[^\s:][^\n:]{0,400}):(?P<at>\d+(?::\d+)?): (?P<said>(?:fatal )?error: [^\n]+)$",
+        r"^(?P<file>[^\s:][^\n:]{0,400}):(?P<at>\d+(?::\d+)?): (?P<said>(?:fatal |internal compiler )?error: [^\n]+)$",
         r"^(?P<file>[^\s(][^\n(]{0,400})\((?P<at>\d+)\) ?: (?P<said>(?:fatal )?error(?: C\d+)?: [^\n]+)$",
         r"^ptxas (?:[^\n]{0,200}; )?(?P<said>(?:fatal|error) *: [^\n]+)$",
         r"^[^\n]{0,400}\b(?P<said>undefined reference to [^\n]+|cannot find -l[^\n]+)$",
-        r"^(?P<said>(?:collect2|ld|clang|g\+\+|gcc|cc1plus)[\w.+-]*: (?:fatal )?error: [^\n]+)$",
+        r"^(?P<file>[^\s:][^\n:]{0,400}):(?P<at>\d+): (?P<said>Error: [^\n]+)$",  # of the assembler
+        r"^(?P<said>(?:<command-line>|(?:collect2|ld|clang|g\+\+|gcc|cc1plus)[\w.+-]*): (?:fatal |internal compiler )?error: [^\n]+)$",
     )
 )
 _COMMAND = re.compile(r"^Command:\n(?P<program>\S{1,200})", re.MULTILINE)

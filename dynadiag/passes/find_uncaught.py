@@ -23,7 +23,9 @@ from dynadiag.passes.mutation_errors import is_write_in_backward
 
 _LONGEST = 400
 _NOT_TRIED = "Whether the program works without torch.compile was not tried."
-_NO_TRY = "a graph contains no `try`, and its operators run when the function has left it."
+_CAUGHT = (
+    "catches it where its `try` is in force, as in eager; a graph contains no `try`, and its operators run when the function has left it."
+)
 # What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.
 _RUN_TIME = re.compile(r"/torch/(?:_functorch|_inductor|_dynamo)/")
 _PASSED_ON = re.compile(r"/torch/_dynamo/(?:eval_frame|external_utils)\.py$")
@@ -53,13 +55,16 @@ def _try_around(problem: Problem, run: Run) -> str | None:
     """What a compiled function whose graph raised the exception has to catch it: in eager a `try` is in force while its operators run, and
     a graph runs as a whole behind it. None where it has none, or something else raised.
     """
-    entered = [number for number, place in enumerate(problem.stack) if _PASSED_ON.search(normal_path(place.file))]
-    at = entered[-1] if entered else 0
+    passed_on = [number for number, place in enumerate(problem.stack) if _PASSED_ON.search(normal_path(place.file))]
+    # Run-time code of torch's that is kept out of Dynamo passes through the same file: it has no caller of the user's.
+    at = next((number for number in reversed(passed_on) if number and is_own_file(problem.stack[number - 1].file, run)), 0)
     if not 0 < at < len(problem.stack) - 1 or any(is_own_file(place.file, run) for place in problem.stack[at + 1 :]):
         return None
     caller = problem.stack[at - 1]
-    name = source_function(caller.function)
-    texts = {one.text for one in recorded_functions(caller.file, run) if one.name.rpartition(".")[2] == name}
+    qualified = source_function(caller.function) or ""  # Python 3.10 and older say only `forward`
+    name = qualified.rpartition(".")[2]
+    known = [one for one in recorded_functions(caller.file, run) if one.name.rpartition(".")[2] == name]
+    texts = {one.text for one in known if one.name == qualified} or {one.text for one in known}
     function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
     handlers = () if function is None else (one for one in ast.walk(function.node) if isinstance(one, ast.ExceptHandler))
     kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")
@@ -80,6 +85,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     where = own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
     on = rank_text(run, (problem.process,))
+    said = f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}."
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function=raised.function or ""), run),
@@ -87,8 +93,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title=codes.title_of(codes.UNCAUGHT),
         where=where,
-        why=f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}. "
-        + (_NOT_TRIED if escaped is None else f"{escaped} catches it where its `try` is in force, as in eager; {_NO_TRY}"),
+        why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
         fix=uncaught_advice(problem.text) if escaped is None else (TRY_OUTSIDE,),
         cost=None,
         evidence=(),

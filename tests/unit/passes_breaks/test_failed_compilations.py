@@ -60,6 +60,12 @@ Found from :{" "}
          "CppCompileError: clang++: cannot find -lgomp: No such file"),
         (f"{SHORT}cl x.cpp\n\nOutput:\nC:\\tmp\\ab\\cab.cpp(12): error C2065: 'x': undeclared identifier",
          "CppCompileError: cl: cab.cpp:12: error C2065: 'x': undeclared identifier"),
+        (f"{SHORT}g++ a.cpp\n\nOutput:\n<command-line>: fatal error: zork.h: No such file or directory\ncompilation terminated.",
+         "CppCompileError: g++: <command-line>: fatal error: zork.h: No such file or directory"),
+        (f"{SHORT}g++ a.cpp\n\nOutput:\n/tmp/a.cpp:7:1: internal compiler error: in cp_lexer, at cp/parser.cc:3",
+         "CppCompileError: g++: a.cpp:7:1: internal compiler error: in cp_lexer, at cp/parser.cc:3"),
+        (f"{SHORT}g++ a.cpp\n\nOutput:\n/tmp/c.s: Assembler messages:\n/tmp/c.s:12: Error: no such instruction: `vfoo'",
+         "CppCompileError: g++: c.s:12: Error: no such instruction: `vfoo'"),
         ("NoValidChoicesError: No choices to select.", "NoValidChoicesError: No choices to select."),
         ("backend='picky' raised:\nNotImplementedError: no kernel", "backend='picky' raised: NotImplementedError: no kernel"),
         ("RuntimeError: An exception occurred in a subprocess:\n\n"

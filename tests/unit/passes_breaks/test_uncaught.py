@@ -9,6 +9,15 @@ from dynadiag.passes.find_uncaught import find_uncaught
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"
 OWN = Location("/home/me/train.py", 7, "main", "g.sum().backward()")
 WRAPPER = Location(f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 3580, "CompiledFunction.backward")
+INDUCTOR = (
+    WRAPPER,
+    Location("/tmp/torchinductor_me/gk/cgk.py", 63, "call"),
+    Location(f"{TORCH}/_ops.py", 916, "__call__"),
+    Location(f"{TORCH}/_compile.py", 54, "inner"),  # a dispatch mode of AOTAutograd's, which is kept out of Dynamo
+    Location(f"{TORCH}/_dynamo/eval_frame.py", 1552, "_fn"),
+    WRAPPER,
+    Location(f"{TORCH}/_ops.py", 916, "__call__"),
+)
 
 
 def found(*stack, text="RuntimeError: it does not work"):
@@ -59,19 +68,33 @@ def test_refused_mutations_are_told_as_such():
         ("finally:", "IndexError", False),
     ],
 )
-def test_what_a_try_of_the_compiled_function_catches_in_eager_is_told(handler, raised, told):
+@pytest.mark.parametrize("behind", [(Location("<eval_with_key>.1", 7, "forward"),), INDUCTOR], ids=["eager", "inductor"])
+def test_what_a_try_of_the_compiled_function_catches_in_eager_is_told(handler, raised, told, behind):
     """A graph runs when the function has left its `try`: the program ended, and there was no finding."""
     text = f"def nll(K):\n    try:\n        L = torch.linalg.cholesky(K)\n    {handler}\n        L = K\n    return L"
     entered = [Location(f"{TORCH}/_dynamo/eval_frame.py", line, "compile_wrapper") for line in (1265, 1552)]
     inner = Location("/home/me/train.py", 3, "nll", '@torch.compile(backend="eager")')
-    stack = (OWN, entered[0], inner, entered[1], Location("<eval_with_key>.1", 7, "forward"))
+    stack = (OWN, entered[0], inner, entered[1], *behind)
     problem = Problem(kind="uncaught", process=0, text=f"{raised}: not positive-definite", stack=stack)
     run = Run(info=RunInfo(), problems=(problem,), functions=(SourceFunction("/home/me/train.py", 4, "nll", text),))
     findings = find_uncaught(run).findings
     assert [one.where for one in findings] == ([inner] if told else [])
     for one in findings:
-        assert f"`{handler.partition(' as ')[0].rstrip(':')}` in `nll` catches it where its `try` is in force" in one.why
+        assert one.why.startswith(f"`{handler.partition(' as ')[0].rstrip(':')}` in `nll` catches it where its `try` is in force")
         assert [advice.slug for advice in one.fix] == ["try-outside"] and "not tried" not in one.why
+
+
+def test_the_try_of_a_method_is_that_of_its_own_class():
+    """Python 3.11 and newer name it with its class, of which a file has many with a `forward`."""
+    texts = {
+        name: f"def forward(self, K):\n    try:\n        return K.inverse()\n    except {error}:\n        return K"
+        for name, error in (("Filter.forward", "RuntimeError"), ("Other.forward", "KeyError"))
+    }
+    functions = tuple(SourceFunction("/home/me/train.py", at, name, text) for at, (name, text) in enumerate(texts.items(), start=4))
+    for name, told in (("Filter.forward", 1), ("Other.forward", 0), ("forward", 0)):
+        entered, inner = Location(f"{TORCH}/_dynamo/eval_frame.py", 1552, "_fn"), Location("/home/me/train.py", 4, name)
+        problem = Problem(kind="uncaught", process=0, text="_LinAlgError: singular", stack=(OWN, inner, entered, *INDUCTOR))
+        assert len(find_uncaught(Run(info=RunInfo(), problems=(problem,), functions=functions)).findings) == told
 
 
 def test_a_try_does_not_count_where_the_users_own_code_raised():
