@@ -47,7 +47,7 @@ def write_verdict(report: Report, page: Page) -> None:
     told = {name for finding in report.findings for name in finding.evidence}
     left = [item for item in report.fallbacks if item.id not in told]
     reasons = [f"{wording.FALLBACK_KINDS.get(item.kind, clean(item.kind))}: {clean(item.reason)}" for item in left]
-    if not report.run.compile_calls and not reasons:
+    if not report.run.compile_calls and not reasons and not report.run.info.stopped:
         reasons = ["no call of torch.compile was recorded"]
     different = list(dict.fromkeys(reasons))
     for reason in different[:_REASONS]:
@@ -116,8 +116,11 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
 
 def no_findings(report: Report, page: Page) -> None:
     """That there are none, which is good news only where something was compiled."""
-    nothing = wording.nothing_compiled(report)
-    page.line("No findings, because nothing was compiled." if nothing else "No findings.", style="bold" if nothing else "bold green")
+    if not wording.nothing_compiled(report):
+        page.line("No findings.", style="bold green")
+        return
+    words = wording.nothing_words(report)
+    page.line(f"No findings, because {words[:1].lower()}{words[1:]}.", style="bold")
 
 
 def severities(report: Report) -> str:

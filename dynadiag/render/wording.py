@@ -300,7 +300,7 @@ def nothing_compiled(report: Report) -> bool:
 def nothing_words(report: Report) -> str:
     """The headline of a run without a graph: what was not recorded may have been compiled."""
     told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
-    unseen = any(title.startswith(NO_RECORDS) for title in told)
+    unseen = report.run.info.stopped or any(title.startswith(NO_RECORDS) for title in told)
     return NO_RECORDS if unseen else "Nothing was compiled"
 
 

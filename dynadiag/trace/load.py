@@ -55,8 +55,9 @@ def load(path: str | os.PathLike[str], *, workers: int = 1, progress: Progress |
     for note in (*sources.notes, *ranks.notes):
         run.note(note)
     _read_all(run, sources, progress)
-    if run.cut and (not found.is_run or found.info.exit_status == 0):  # not where a program was killed while it wrote, or still writes
-        sources = replace(sources, info=replace(found.info, stopped=(*found.info.stopped, *run.cut)))
+    # Not where a program was killed while it wrote, or still writes, nor where the recorder has left word of it.
+    if run.cut and not found.info.stopped and (not found.is_run or found.info.exit_status == 0):
+        sources = replace(sources, info=replace(found.info, stopped=tuple(run.cut)))
     run.ranks = ranks.comparison
     _add_alike(run, ranks)
     if not run.processes and not sources.is_run:

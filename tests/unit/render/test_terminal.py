@@ -116,6 +116,18 @@ def test_what_was_not_recorded_is_not_said_to_be_uncompiled(samples, show):
     assert "NO COMPILATION WAS RECORDED" in text and "NOTHING WAS COMPILED" not in text
 
 
+def test_what_a_recording_that_stopped_does_not_show_is_not_said_to_be_uncompiled(samples, show):
+    """With `ulimit -f` the log ended in the first compilation; the program compiled four graphs."""
+    report = replace(samples.empty_report(), fallbacks=())
+    stopped = replace(
+        report, run=replace(report.run, info=replace(report.run.info, stopped=("recording stopped in process 7: File too large",)))
+    )
+    text = show(stopped)
+    assert "NO COMPILATION WAS RECORDED\n" in text and "No findings, because no compilation was recorded." in text
+    assert "nothing was compiled" not in text.lower() and "no call of torch.compile" not in text
+    assert "**No compilation was recorded.**" in markdown.render(stopped)
+
+
 def test_nothing_compiled_without_a_call_says_so(samples, show):
     report = replace(samples.empty_report(), fallbacks=())
     assert "no call of torch.compile was recorded" in show(report)

@@ -177,6 +177,16 @@ def test_files_that_say_that_recording_stopped(tmp_path):
     )
 
 
+def test_a_log_that_could_not_be_written_to_its_end_is_told_once(tmp_path, new_log):
+    """The recorder left word of it, and the reader sees that the last record is cut off: it said "and in 1 more"."""
+    log = new_log(12).start(0).metrics(0).write(tmp_path)
+    log.write_bytes(log.read_bytes()[:-20])
+    marked(tmp_path, running=False, exit_status=0)
+    assert [text.partition(" is ")[2] for text in load(tmp_path).info.stopped] == ["cut off"]
+    (tmp_path / "stopped_12_EFBIG").touch()
+    assert load(tmp_path).info.stopped == ("recording stopped in process 12: File too large",)
+
+
 def test_several_runs_are_listed_and_not_read_as_one(tmp_path, new_log):
     runs = tmp_path / "dynadiag-runs"
     runs.mkdir()
