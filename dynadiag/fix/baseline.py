@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours
 from dynadiag.record.target import file_of_module
 from dynadiag.trace.sources import find_sources, shown
+
+_LEAST_BYTES, _MOST_BYTES = 256 << 20, 16 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,4 +104,11 @@ def job_of(baseline: Baseline, folder: Path) -> RunJob:
         arguments=list(baseline.arguments),
         folder=str(baseline.folder),
         output=str(folder),
+        cap_bytes=_room_for_values(folder),
     )
+
+
+def _room_for_values(folder: Path) -> int:
+    """How many bytes of copies one run may keep: they are in memory while it runs, and then in a file, of about twenty that lie there."""
+    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(_LEAST_BYTES, min(_MOST_BYTES, memory // 4, shutil.disk_usage(folder).free // 20))

@@ -87,7 +87,10 @@ class Prover:
         if not self.plain.ended or self.plain.values is None:
             raise NotProvableError(f"the script does not run in eager: {self.plain.why or 'it uses no torch'}")
         if self.plain.full:
-            raise NotProvableError("the inputs and outputs of its compiled callables exceed the memory limit")
+            limit = self.runner.compare_fewer_calls(LEAST_CALLS)
+            self.plain = self.runner.run()
+            if self.plain.full:
+                raise NotProvableError(f"what {LEAST_CALLS} calls of its compiled callables read and write takes more than {limit}")
         marked = texts.with_conditions(self.originals, candidates)
         self.again = self.runner.run(texts=marked)
         self._note_sides(self.again)

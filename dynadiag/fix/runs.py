@@ -142,6 +142,11 @@ class Runner:
         outcome = _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
         return replace(outcome, changes=changes)
 
+    def compare_fewer_calls(self, most: int) -> str:
+        """From now on note only so many calls of each callable; gives the memory limit, for people."""
+        self._base = replace(self._base, most_calls=min(most, self._base.most_calls))
+        return f"{self._base.cap_bytes / (1 << 30):.1f} GiB"
+
     @property
     def _limit_s(self) -> float:
         return max(self._timeout_s, TIMES * self._longest_s)

@@ -24,14 +24,17 @@ from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker, leave
 from dynadiag.reduce.core.isolation import end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.dynamo.compiling import import_dynamo
+from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
+
+_COMPARE_S = 600.0
 
 
 def warm_up() -> None:
     """What a first compile and a first recording import and build, children inherit; where a GPU is in sight nothing is compiled."""
-    import_dynamo(inductor=False)
-    if torch.cuda.is_available():
+    gpu = torch.cuda.is_available()
+    import_dynamo(inductor=gpu)
+    if gpu:
         return
     try:
         with scratch("fix") as folder, dynadiag.observe(Path(folder) / "run"):
@@ -43,8 +46,9 @@ def warm_up() -> None:
 def forked(message: dict[str, Any]) -> dict[str, Any]:
     """One run in a child, or in a fresh process that the child starts; `ended` is False where it crashed or took too long."""
     job = RunJob(**message["job"])
-    work = _run_alone if message.get("alone") else run
-    report = run_forked(lambda tell: tell(work(job)), timeout_s=float(message["timeout_s"]))
+    report = run_forked(
+        lambda tell: tell((_run_alone if message.get("alone") or cuda_is_lost() else run)(job)), timeout_s=float(message["timeout_s"])
+    )
     told = next((one for one in report.messages if "exit_status" in one), None)
     broken = next((one["broken"] for one in report.messages if "broken" in one), None)
     why = None
@@ -55,7 +59,7 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_alone(job: RunJob) -> dict[str, Any]:
-    """The run in a process that was not forked from one with torch: what a process knows of a GPU may not outlive a fork."""
+    """The run in a process that was not forked from one with torch: what a process knows of a device may not outlive a fork."""
     file = Path(job.output) / "job.json"
     write_file(file, json.dumps(job.to_json()))
     ended = subprocess.run([sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)], stdin=subprocess.DEVNULL, check=False)
@@ -78,9 +82,15 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
     """The reply to one message: what a run came to, what differs between two, or whether gradients can flow."""
     if message["do"] == "run":
         return forked(message)
-    if message["do"] == "compare":
+    if message["do"] == "gradients":
+        return {"gradients": has_gradients(load(message["reference"]))}
+    if not torch.cuda.is_available():
         return compare(message)
-    return {"gradients": has_gradients(load(message["reference"]))}
+    # On the GPU, which this process must never see itself: the children of one that has initialised CUDA cannot use it.
+    report = run_forked(lambda tell: tell(compare(message)), timeout_s=_COMPARE_S)
+    if not report.messages or "broken" in report.messages[-1]:
+        raise ChildProcessError(f"the values could not be compared: {(report.output or report.signal or 'no reply').strip()[-500:]}")
+    return report.messages[-1]
 
 
 def main() -> None:

@@ -93,9 +93,10 @@ def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) 
     if tensors == (True, True):
         if one["requires_grad"] != two["requires_grad"]:
             return f"required {'a' if one['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
-        seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, one["tensor"])
-        noise = _noise([run["tensor"] if isinstance(run, dict) else None for run in beside], one["tensor"])
-        differences = judge([seen], [two["tensor"]], noise, FIX)[0].differences
+        eager = _on_its_device(one)
+        seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, eager)
+        noise = _noise([_on_its_device(run) if isinstance(run, dict) else None for run in beside], eager)
+        differences = judge([seen], [_on_its_device(two)], noise, FIX)[0].differences
         if not differences:
             return None
         first = differences[0]
@@ -110,6 +111,14 @@ def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) 
     if type(one) is not type(two) or one != two:
         return f"was {_short(one)}, now {_short(two)}"
     return None
+
+
+def _on_its_device(value: Mapping[str, Any]) -> torch.Tensor:
+    """A noted tensor where the program had it, with its strides; runs keep their copies in the host's memory."""
+    kept: torch.Tensor = value["tensor"]
+    if value["device"] == "cpu":
+        return kept
+    return torch.empty_strided(kept.shape, kept.stride(), dtype=kept.dtype, device=value["device"]).copy_(kept)
 
 
 def _noise(beside: Sequence[Any], value: Any) -> Noise:

@@ -152,26 +152,30 @@ class CallLog:
             return value
         if not is_plain(value):
             return f"not compared: {type(value).__name__} of layout {value.layout}"
-        key = (where.partition(" ")[0] if where != "output" else where, name)
+        key = (where if where in ("output", "gradient") else "state", name)
         kept = self._kept.get(key)
         with torch.no_grad():
-            same = kept is not None and _as_it_was(kept, value)
-            if not same:
-                self._left -= value.untyped_storage().nbytes()
+            if kept is None or not _as_it_was(kept, value):
+                self._left -= value.element_size() * (
+                    1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+                )
                 self.full = self.full or self._left < 0
+                if self.full:
+                    return "not compared: too large"
                 self._kept[key] = kept = _strided_copy(value)
-        return {"tensor": kept, "requires_grad": value.requires_grad}
+        return {"tensor": kept, "device": str(value.device), "requires_grad": value.requires_grad}
 
 
 def _as_it_was(kept: torch.Tensor, value: torch.Tensor) -> bool:
-    facts = kept.shape == value.shape and kept.dtype == value.dtype and kept.device == value.device and kept.stride() == value.stride()
-    return facts and bool(torch.equal(kept, value))
+    same = (kept.shape, kept.dtype, kept.stride()) == (value.shape, value.dtype, value.stride())
+    return same and bool(torch.equal(kept.to(value.device), value))
 
 
 def _strided_copy(value: torch.Tensor) -> torch.Tensor:
+    """In the host's memory: that of a GPU is the program's."""
     if overlaps_itself(value):
-        return value.detach().clone()
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(value.detach())
+        return value.detach().to("cpu", copy=True)
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu").copy_(value.detach())
 
 
 def _replaced(objects: Mapping[str, Any], now: State) -> list[tuple[str, str, Any]]:

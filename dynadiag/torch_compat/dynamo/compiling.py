@@ -135,6 +135,11 @@ def gpus_to_share(text: str) -> tuple[str, ...]:
     return names if len(names) > 1 else ()
 
 
+def cuda_is_lost() -> bool:
+    """Whether this process cannot use CUDA, since the one it was forked from had initialised it (`_is_in_bad_fork`, 2.11 to 2.15)."""
+    return bool(getattr(torch.cuda, "_is_in_bad_fork")())  # noqa: B009 - a private name
+
+
 def import_dynamo(*, inductor: bool) -> None:
     """Import Dynamo, or also inductor's part that compiles graphs, and nothing more: no device is initialised."""
     import torch._dynamo

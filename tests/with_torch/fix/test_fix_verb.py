@@ -14,6 +14,8 @@ import pytest
 
 from dynadiag.fix import worker
 from dynadiag.fix.inside.running import RunJob
+from dynadiag.fix.proof import NotProvableError, Prover
+from dynadiag.fix.runs import Runner
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """import sys
@@ -77,7 +79,24 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     assert again.returncode == 2 and "is no longer as it was recorded" in again.stderr
 
 
-def test_a_run_of_a_script_that_used_a_gpu_is_not_forked(tmp_path):
+@pytest.mark.parametrize(("cap_bytes", "compared"), [(10_000_000, 3), (1_000_000, 0)])
+def test_fewer_calls_are_compared_where_copies_of_all_take_too_much(tmp_path, cap_bytes, compared):
+    """Each call reads one megabyte and gives another one; weights that no call changes are kept once."""
+    (tmp_path / "train.py").write_text(
+        "import torch\nw = torch.ones(262_144)\ncompiled = torch.compile(lambda x: x * 2 + w, backend='eager')\n"
+        "for number in range(6):\n    compiled(torch.randn(262_144))\n"
+    )
+    job = RunJob(script=str(tmp_path / "train.py"), arguments=[], folder=str(tmp_path), output=str(tmp_path), cap_bytes=cap_bytes)
+    prover = Prover(runner=Runner(tmp_path, job, worker.answer, timeout_s=60), originals={}, backend="eager")
+    if compared:
+        prover.refer([])
+        assert list(prover.calls.values()) == [compared]
+    else:
+        with pytest.raises(NotProvableError, match=r"takes more than 0\.0 GiB"):
+            prover.refer([])
+
+
+def test_a_run_of_a_script_that_used_another_device_is_not_forked(tmp_path):
     """It says what a forked one says, and how its process ended where it crashed."""
     (tmp_path / "train.py").write_text("import os, sys\nprint(os.getppid(), 'torch' in sys.modules)\nsys.exit(int(sys.argv[1]))\n")
     (tmp_path / "crash.py").write_text("import os\nos.abort()\n")
