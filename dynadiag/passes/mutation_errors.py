@@ -266,7 +266,8 @@ def uncaught_facts(run: Run, facts: Sequence[Fact]) -> Iterator[Fact]:
     yield from _backward_facts(run)
     blamed = {fact.refusal for fact in facts}
     for problem in run.problems:
-        if problem.kind == "uncaught" and problem.text not in blamed and any(words in problem.text for words in (_SAVED, _INFERENCE)):
+        told = problem.text in blamed or said_by(problem) in blamed
+        if problem.kind == "uncaught" and not told and any(words in problem.text for words in (_SAVED, _INFERENCE)):
             frame = _frame_of(problem, run)
             if frame is not None:
                 yield _uncaught(problem, frame, _guilty(problem, facts, run), run)

@@ -325,6 +325,24 @@ def test_a_refusal_is_quoted_with_the_input_that_caused_it(build, tmp_path):
     assert (other.input, other.code) == ("L['z']", "DM02")
 
 
+SAVED = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [4]], "
+    "which is output 0 of Sigmoid, is at version 1"
+)
+
+
+def test_what_autograd_refuses_while_torch_compiles_is_told_once_and_of_eager_only_when_gradients_are_computed(build, tmp_path):
+    """torch.compile computes gradients ahead, eager perhaps never; the same exception ended the program."""
+    text = f"BackendCompilerFailed: backend='inductor' raised:\n{SAVED}"
+    log = build.LogBuilder().start().graph(X, "h = torch.sigmoid(L_x_)", "mul_ = h.mul_(2)", "return (mul_,)")
+    log.artifact("dynadiag_problem", {"kind": "aot_rejected", "text": text})
+    log.metrics(fail_type="BackendCompilerFailed", fail_reason="raised", has_guarded_code=None)
+    log.artifact("dynadiag_problem", {"kind": "uncaught", "text": f"{text}\n\nSet TORCHDYNAMO_VERBOSE=1 for more", "stack": []})
+    found = one(log, tmp_path)
+    assert (found.code, found.input.partition(" (")[0]) == ("DM23", "h")
+    assert found.effects[0]["detail"] == f"autograd refuses this when gradients are computed, also without torch.compile: {SAVED}"
+
+
 def test_a_break_on_an_inplace_view_names_tensor_and_line(build, tmp_path):
     reason = (
         "Graph break in user code at /home/me/train.py:7\nGraph Break Reason: Unsupported function call (delayed)\n"
