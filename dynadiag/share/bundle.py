@@ -153,7 +153,7 @@ def _of_result(source: Path, name: str, redactor: Redactor | None) -> _Made:
     facts, told = _json_file(source / name), _form(source)
     programs = {one: _text_file(source / one) for one in _PROGRAMS if (source / one).is_file()}
     files = _frames(facts)
-    place = repository.of_layer(facts, files) if name == RESULTS[0] else _of_bench(facts)
+    place = repository.of_layer(facts, files) if name == RESULTS[0] else repository.of_benchmark(facts)
     removed = Removed(redacted=False)
     if redactor is not None:
         values = [facts, json.loads(document_json.dumps(told)), *programs.values()]
@@ -173,17 +173,6 @@ def _of_result(source: Path, name: str, redactor: Redactor | None) -> _Made:
 def _named(place: repository.Repository, redactor: Redactor) -> repository.Repository:
     """A package may have the name of somebody's company."""
     return replace(place, name=place.name and redactor.text(place.name, "form"), why=redactor.text(place.why, "form"))
-
-
-def _of_bench(facts: Mapping[str, Any]) -> repository.Repository:
-    """A measured regression or a wrong result of torch's own back ends is torch's; what compared itself equal is nobody's."""
-    verdicts = {str(one.get("verdict")) for one in facts.get("comparisons") or () if isinstance(one, dict)}
-    if bad := verdicts & {"WRONG", "VACUOUS", "SLOWER"}:
-        said = ", ".join(sorted(bad))
-        return repository.Repository(
-            name=repository.TORCH, why=f"compiled code is {said} in a program that runs uncompiled", label="oncall: pt2"
-        )
-    return repository.Repository(name=None, why="the benchmark found nothing that is slower or wrong")
 
 
 def _redacted(told: Document, redactor: Redactor) -> Document:

@@ -10,6 +10,7 @@ from typing import Any
 from dynadiag.facts.user_frames import is_own_file, is_standard_library, is_torchs_file, normal_path
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Report
+from dynadiag.trace.values import as_float, as_list
 
 TORCH = "pytorch/pytorch"
 OWN = "your own project"
@@ -89,6 +90,37 @@ def of_layer(minified: Mapping[str, Any], frames: Iterable[str]) -> Repository:
     if layer:
         return Repository(name=OWN, why=f"PyTorch's own layers pass: the guilty layer is the back end `{layer}`, which is not PyTorch's")
     return Repository(name=TORCH, why="the failure is one of `torch.compile`; which layer it is in was not looked for", label="oncall: pt2")
+
+
+def of_benchmark(facts: Mapping[str, Any]) -> Repository:
+    """A measured regression or a wrong result of torch's own back ends is torch's; what compared itself equal is nobody's.
+
+    Neither is what each call of compiled code costs: an arm that loses no more than its look-ups took.
+    """
+    compared = [one for one in as_list(facts.get("comparisons")) if isinstance(one, dict)]
+    small = {str(one.get("arm")): why for one in compared if one.get("verdict") == "SLOWER" and (why := _cost_of_a_call(one, facts))}
+    bad = {str(one.get("verdict")) for one in compared if str(one.get("arm")) not in small} & {"WRONG", "SLOWER"}
+    if bad:
+        said = ", ".join(sorted(bad))
+        return Repository(name=TORCH, why=f"compiled code is {said} in a program that runs uncompiled", label="oncall: pt2")
+    return Repository(name=None, why=next(iter(small.values()), "the benchmark found nothing that is slower or wrong"))
+
+
+def _cost_of_a_call(comparison: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
+    """That an arm is slower by no more than its look-ups took, where both were measured."""
+    arms = {str(one.get("name")): one for one in as_list(facts.get("arms")) if isinstance(one, dict)}
+    name = str(comparison.get("arm"))
+    slow, fast = arms.get(name, {}), arms.get(str(comparison.get("baseline")), {})
+    slow_ms, fast_ms = as_float(slow.get("median_ms")), as_float(fast.get("median_ms"))
+    lookup_us = as_float(slow.get("lookup_us"))
+    if slow_ms is None or fast_ms is None or lookup_us is None:
+        return None
+    more_ms, lookup_ms = slow_ms - fast_ms, lookup_us / 1000
+    if not 0 <= more_ms <= lookup_ms:
+        return None
+    return (
+        f"{name} takes {more_ms:.3f} ms a call more, no longer than looking up its compiled code ({lookup_ms:.3f} ms): compile more at once"
+    )
 
 
 def of_report(report: Report) -> Repository:

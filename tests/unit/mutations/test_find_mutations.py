@@ -326,8 +326,8 @@ def test_a_refusal_is_quoted_with_the_input_that_caused_it(build, tmp_path):
 
 
 SAVED = (
-    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [4]], "
-    "which is output 0 of Sigmoid, is at version 1"
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor "
+    "[4]], which is output 0 of Sigmoid, is at version 1"
 )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dynadiag import report
-from dynadiag.share.repository import of_layer, of_report
+from dynadiag.share.repository import TORCH, of_benchmark, of_layer, of_report
 from dynadiag.trace import load
 from tests.unit.gate.test_check_command import BREAK
 from tests.unit.trace.conftest import LogBuilder
@@ -65,3 +65,31 @@ def test_the_frame_of_the_first_finding_decides(tmp_path, stack, error, name, la
 def test_the_guilty_layer_of_a_reduction_decides(layer, frames, name, label):
     place = of_layer({"guilty": {"layer": layer}}, frames)
     assert (place.name, place.label) == (name, label), place
+
+
+@pytest.mark.parametrize(
+    ("verdict", "compiled_ms", "name", "why"),
+    [
+        (
+            "SLOWER",
+            0.009,
+            None,
+            "default takes 0.005 ms a call more, no longer than looking up its compiled code (0.011 ms): compile more at once",
+        ),
+        ("SLOWER", 0.030, TORCH, "compiled code is SLOWER in a program that runs uncompiled"),
+        ("WRONG", 0.009, TORCH, "compiled code is WRONG in a program that runs uncompiled"),
+        ("VACUOUS", 0.009, None, "the benchmark found nothing that is slower or wrong"),  # the program gives nothing to compare
+        ("FASTER", 0.001, None, "the benchmark found nothing that is slower or wrong"),
+    ],
+)
+def test_a_benchmark_is_torchs_where_compiled_code_is_wrong_or_slower_by_more_than_a_call_costs(verdict, compiled_ms, name, why):
+    """`x + 1` on eight numbers is slower by what each call of compiled code costs: that is no bug of PyTorch's."""
+    arms = [{"name": "eager", "median_ms": 0.004}, {"name": "default", "median_ms": compiled_ms, "lookups": 1.0, "lookup_us": 10.6}]
+    facts = {"arms": arms, "comparisons": [{"baseline": "eager", "arm": "default", "verdict": verdict}]}
+    found = of_benchmark(facts)
+    assert (found.name, found.why) == (name, why)
+
+
+@pytest.mark.parametrize("arms", [None, [{}], [{"name": "default", "median_ms": "x", "lookup_us": None}], "x", [7]])
+def test_a_benchmark_without_times_is_taken_at_its_word(arms):
+    assert of_benchmark({"arms": arms, "comparisons": [{"baseline": "eager", "arm": "default", "verdict": "SLOWER"}, 3]}).name == TORCH
