@@ -116,15 +116,15 @@ class Worker:
 class Runner:
     """Makes runs, each in a folder of its own below `folder`; `ask` is answered by `fix.worker`.
 
-    `fresh`: the last one is made in a process of its own, as the user would; `alone`: all are. A run may take `timeout_s`, or some times
-    what another one took on this machine as it is now.
+    `fresh`: the last one is made in a process of its own, as the user would. `on_device`: the script used another device than the CPU. A
+    run may take `timeout_s`, or some times what another one took on this machine as it is now.
     """
 
-    def __init__(self, folder: Path, base: RunJob, ask: Ask, *, timeout_s: float, fresh: bool = True, alone: bool = False) -> None:
+    def __init__(self, folder: Path, base: RunJob, ask: Ask, *, timeout_s: float, fresh: bool = True, on_device: bool = False) -> None:
         self.runs = 0
         self.cpu_s = 0.0
         self._folder, self._base, self._ask, self._timeout_s, self._fresh = folder, base, ask, timeout_s, fresh
-        self._alone = alone
+        self._on_device = on_device
         self._numbers = itertools.count(1)
         self._longest_s = 0.0
 
@@ -135,7 +135,7 @@ class Runner:
         if recorded:
             job = replace(job, log=str(folder / "run"))
         begun = time.monotonic()
-        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._limit_s, "alone": self._alone})
+        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._limit_s, "on_device": self._on_device})
         self._longest_s = max(self._longest_s, time.monotonic() - begun if reply.get("ended") else 0.0)
         self.runs += 1
         self.cpu_s += float(reply.get("cpu_s", 0.0))

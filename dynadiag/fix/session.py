@@ -79,9 +79,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
             worker = Worker(folder)
             stack.callback(worker.close)
             limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
-            # The worker's children can use CUDA, which it never initialises itself; of other devices that is not known.
-            alone = not {one.device for one in report.run.processes} <= {None, "cpu", "cuda"}
-            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=limit_s, alone=alone)
+            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=limit_s, on_device=used_gpu(report))
 
         result = fix_with(baseline, options, say, runner)
     # The worker is counted when it has ended.

@@ -44,11 +44,13 @@ def warm_up() -> None:
 
 
 def forked(message: dict[str, Any]) -> dict[str, Any]:
-    """One run in a child, or in a fresh process that the child starts; `ended` is False where it crashed or took too long."""
+    """One run in a child, or in a fresh process that the child starts; `ended` is False where it crashed or took too long.
+
+    A child can use CUDA, which this process never initialises; of other devices (`on_device`) that is not known.
+    """
     job = RunJob(**message["job"])
-    report = run_forked(
-        lambda tell: tell((_run_alone if message.get("alone") or cuda_is_lost() else run)(job)), timeout_s=float(message["timeout_s"])
-    )
+    alone = bool(message.get("on_device")) and not torch.cuda.is_available()
+    report = run_forked(lambda tell: tell((_run_alone if alone or cuda_is_lost() else run)(job)), timeout_s=float(message["timeout_s"]))
     told = next((one for one in report.messages if "exit_status" in one), None)
     broken = next((one["broken"] for one in report.messages if "broken" in one), None)
     why = None

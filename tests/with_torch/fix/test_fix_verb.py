@@ -96,18 +96,18 @@ def test_fewer_calls_are_compared_where_copies_of_all_take_too_much(tmp_path, ca
             prover.refer([])
 
 
-def test_a_run_of_a_script_that_used_another_device_is_not_forked(tmp_path):
+def test_a_run_of_a_script_that_used_a_device_other_than_cuda_is_not_forked(tmp_path):
     """It says what a forked one says, and how its process ended where it crashed."""
     (tmp_path / "train.py").write_text("import os, sys\nprint(os.getppid(), 'torch' in sys.modules)\nsys.exit(int(sys.argv[1]))\n")
     (tmp_path / "crash.py").write_text("import os\nos.abort()\n")
     job = RunJob(script=str(tmp_path / "train.py"), arguments=["3"], folder=str(tmp_path), output=str(tmp_path))
-    told = {alone: worker.forked({"job": job.to_json(), "timeout_s": 60, "alone": alone}) for alone in (False, True)}
+    told = {alone: worker.forked({"job": job.to_json(), "timeout_s": 60, "on_device": alone}) for alone in (False, True)}
     assert [(one["ended"], one["exit_status"]) for one in told.values()] == [(True, 3)] * 2
     printed = (tmp_path / "stdout").read_text().split()
     assert printed[1] == "False" and printed[0] != str(os.getpid())
     (tmp_path / "2").mkdir()
     job = replace(job, script=str(tmp_path / "crash.py"), output=str(tmp_path / "2"))
-    told = worker.forked({"job": job.to_json(), "timeout_s": 60, "alone": True})
+    told = worker.forked({"job": job.to_json(), "timeout_s": 60, "on_device": True})
     assert not told["ended"] and "exit status -6" in told["why"]
 
 
