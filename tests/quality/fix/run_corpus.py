@@ -7,10 +7,13 @@ what it prints, sums of its results among it, has to be the same. That check sha
 import ast
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -31,22 +34,57 @@ SEEDS = (0, 1, 2)
 PROVEN = "PROVEN"
 
 
-def baseline_of(script: Path, folder: Path) -> Baseline:
-    output = folder / "baseline"
-    output.mkdir()
-    job = RunJob(script=str(script), arguments=[], folder=str(folder), output=str(output), eager=False, log=str(folder / "run"))
-    told = worker.forked({"job": job.to_json(), "timeout_s": 120})
-    assert told["ended"], told["why"]
-    return Baseline(directory=folder / "run", script=script, arguments=(), folder=folder, cpu_s=told["cpu_s"])
+class Runs:
+    """The runs of one program, none of which is made twice: the fix and the judgement of a trap ask for the same ones.
+
+    A run that is meant to be made again (to see whether it does the same) is the second one of its kind, and made again once.
+    """
+
+    def __init__(self, script: Path, folder: Path) -> None:
+        self.script, self.folder = script, folder
+        self._known: dict[tuple[str, int], tuple[dict, str]] = {}
+        self._asked: Counter[str] = Counter()
+        self._own = None
+        directory = folder / "baseline"
+        directory.mkdir()
+        places = {"output": str(directory), "values": str(directory / "values"), "log": str(directory / "run")}
+        job = RunJob(script=str(script), arguments=[], folder=str(folder), eager=False, **places)
+        told = self.answer({"do": "run", "job": job.to_json(), "timeout_s": 120})
+        assert told["ended"], told["why"]
+        self._own = told["backends"][0] if len(told["backends"]) == 1 else None
+        self._known = {(self._kind(job.to_json()), 1): (told, str(directory))}
+        self.baseline = Baseline(directory=directory / "run", script=script, arguments=(), folder=folder, cpu_s=told["cpu_s"])
+
+    def answer(self, message: dict) -> dict:
+        if message["do"] != "run":
+            return worker.answer(message)
+        job = message["job"]
+        kind = self._kind(job)
+        self._asked[kind] += 1
+        key = kind, 1 if job["log"] else self._asked[kind]
+        if key in self._known:
+            told, made = self._known[key]
+            shutil.copytree(made, job["output"], copy_function=os.link, dirs_exist_ok=True)
+            return told
+        told = worker.answer(message)
+        self._known[key] = told, job["output"]
+        return told
+
+    def runner(self, name: str) -> Runner:
+        """For one more question about the program; its runs go into a folder of this name."""
+        self._asked.clear()
+        folder = self.folder / name
+        folder.mkdir()
+        return Runner(folder, job_of(self.baseline, folder), self.answer, timeout_s=120, fresh=False)
+
+    def _kind(self, job: dict) -> str:
+        """Whatever decides what a run does: not where it is written. The back end of an eager run is never called."""
+        backend = None if job["eager"] else job["backend"] or self._own
+        return json.dumps({**job, "output": "", "values": "", "log": bool(job["log"]), "backend": backend, "cap_bytes": 0}, sort_keys=True)
 
 
-def fixed(script: Path, folder: Path, options: session.FixOptions) -> tuple[session.FixResult, Baseline]:
-    baseline = baseline_of(script, folder)
-    runs = folder / "runs"
-    runs.mkdir()
-    base = job_of(baseline, runs)
-    result = session.fix_with(baseline, options, lambda text: None, lambda: Runner(runs, base, worker.answer, timeout_s=120, fresh=False))
-    return result, baseline
+def fixed(runs: Runs, options: session.FixOptions) -> session.FixResult:
+    return session.fix_with(runs.baseline, options, lambda text: None, lambda: runs.runner("runs"))
 
 
 def same_words(one: list[str], other: list[str]) -> bool:
@@ -81,12 +119,10 @@ def printed(text: str) -> list[list[str]]:
     return [one["said"] for one in run_forked(work, timeout_s=60).messages]
 
 
-def one(name: str, source: str, folder: Path, unsafe: bool) -> dict:
-    folder.mkdir()
-    script = folder / f"{name}.py"
-    script.write_text(source)
+def one(runs: Runs, source: str, unsafe: bool) -> dict:
+    folder, script, baseline = runs.folder, runs.script, runs.baseline
     before = time.process_time()
-    result, baseline = fixed(script, folder, session.FixOptions(unsafe=unsafe))
+    result = fixed(runs, session.FixOptions(unsafe=unsafe))
     told = result.to_json("test")
     told["fork_cpu_s"] = baseline.cpu_s
     told["own_cpu_s"] = time.process_time() - before
@@ -96,7 +132,7 @@ def one(name: str, source: str, folder: Path, unsafe: bool) -> dict:
     if result.patch:
         subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
         done = subprocess.run(
-            ["git", "apply", "--verbose", str(folder / "run" / "fixes.patch")], cwd=folder, capture_output=True, text=True
+            ["git", "apply", "--verbose", str(baseline.directory / "fixes.patch")], cwd=folder, capture_output=True, text=True
         )
         told["applies"] = done.returncode == 0
         new = script.read_text()
@@ -105,26 +141,22 @@ def one(name: str, source: str, folder: Path, unsafe: bool) -> dict:
     return told
 
 
-def natural(source: str, script: Path, folder: Path) -> str | None:
+def natural(source: str, runs: Runs) -> str | None:
     """What comes of the wrong rewrite that a trap names when nothing but the proof judges it; None where the trap names none."""
     rows = [row[2:] for row in source.splitlines() if row.startswith(("# - ", "# + "))]
     old, new = ([row[2:] for row in rows if row.startswith(mark)] for mark in "-+")
     if not old:
         return None
-    script = folder / script.name
+    script = runs.script
     script.write_text(source)
-    baseline = baseline_of(script, folder)
-    report = report_on(baseline.directory)
+    report = report_on(runs.baseline.directory)
     sources = Sources(report, script)
     path, text = sources.text(str(script))
     edit = Edit(file=path, old=tuple(old), new=tuple(new))
     now = applied(text, edit)[1]
     span = Span(now.begin, now.begin + len(old))
     cures = tuple(one.fingerprint for one in report.findings if one.where is not None and one.where.line in range(span.begin, span.end))
-    runs = folder / "runs"
-    runs.mkdir()
-    runner = Runner(runs, job_of(baseline, runs), worker.answer, timeout_s=120, fresh=False)
-    prover = Prover(runner=runner, originals=sources.texts, backend="eager")
+    prover = Prover(runner=runs.runner("natural"), originals=sources.texts, backend="eager")
     change = Candidate(id="x1", slug="trap", text="", edits=(edit,), spans=(span,), cures=cures, branch=has_branch(edit))
     try:
         prover.refer([change])
@@ -153,12 +185,14 @@ def main(out: str, folder: str, *files: str) -> None:
     found = {}
     for file in map(Path, files):
         try:
-            told = found[file.stem] = one(file.stem, file.read_text(), Path(folder) / file.stem, unsafe="unsafe" in file.parts)
-            again = Path(folder) / f"{file.stem}-natural"
-            again.mkdir()
-            told["legal"] = legal(file.read_text())
-            told["wrong"] = "\n".join(row[4:] for row in file.read_text().splitlines() if row.startswith("# + "))
-            told["natural"] = natural(file.read_text(), Path(folder) / file.stem / file.name, again)
+            source, place = file.read_text(), Path(folder) / file.stem
+            place.mkdir()
+            (place / file.name).write_text(source)
+            runs = Runs(place / file.name, place)
+            told = found[file.stem] = one(runs, source, unsafe="unsafe" in file.parts)
+            told["legal"] = legal(source)
+            told["wrong"] = "\n".join(row[4:] for row in source.splitlines() if row.startswith("# + "))
+            told["natural"] = natural(source, runs)
         except Exception:
             found[file.stem] = {"error": traceback.format_exc()}
         Path(out).write_text(json.dumps(found))
