@@ -13,6 +13,7 @@ from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 
 _KEEPS_HISTORY = (2, 11)
+_MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
 _IN_PLACE = (2, 15)  # before, `Module.compile()` compiles nothing of a class of torch.nn, a Sequential for one (seen on 2.11 and 2.13)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
@@ -111,8 +112,18 @@ def _traced(context: BreakContext, place: Place) -> list[str]:
 
 
 def _requires_inside(context: BreakContext, place: Place) -> str | None:
-    """The line before this one at which the function makes a tensor require a gradient."""
-    found = (one for one in ast.walk(place.node) if isinstance(one, ast.Attribute) and one.attr in ("requires_grad_", "requires_grad"))
+    """The line before this one at which the function makes a tensor require a gradient, and at which a graph ends for it.
+
+    With `trace_autograd_ops` torch 2.15 takes it into the graph for a tensor that the function has made, not for an input; 2.11 for none.
+    """
+    found = [one for one in ast.walk(place.node) if isinstance(one, ast.Attribute) and one.attr in ("requires_grad_", "requires_grad")]
+    if context.torch is None or context.torch >= _MAKES_LEAVES:
+        made = [(one.id, one.lineno) for one in ast.walk(place.node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+        found = [
+            one
+            for one in found
+            if isinstance(one.value, ast.Name) and not any(name == one.value.id and row < one.lineno for name, row in made)
+        ]
     rows = [one.lineno for one in found if one.lineno < place.row]
     return place.rows[max(rows) - 1].strip() if rows else None
 

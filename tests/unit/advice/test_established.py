@@ -650,6 +650,15 @@ def test_a_gradient_that_keeps_its_graph_is_traced_by_a_torch_that_can():
     assert "which this torch does not trace" in said("GB9186", *body, torch="2.9.1")[1]
 
 
+@pytest.mark.parametrize(("torch", "told"), [("2.11.0", True), ("2.15.0", False)])
+@pytest.mark.parametrize("lines", [("x = x.detach().requires_grad_(True)",), ("x = x.detach()", "x.requires_grad_()")])
+def test_where_the_graph_begins_is_not_said_of_a_tensor_that_the_function_makes_itself(lines, torch, told):
+    """torch 2.15 traces that with the option, into one graph; 2.11 breaks there (both seen)."""
+    body = (*lines, "u = self.net(x)", ">>> d = torch.autograd.grad(u.sum(), x)[0]", "return d")
+    text = said("GB9186", *body, torch=torch)[0]["trace-grad"].text
+    assert ("the graph then begins after" in text) is told
+
+
 def test_a_gradient_is_not_traced_where_a_compiled_function_calls_backward():
     assert said("GB9186", "g = torch.autograd.grad(x.sum(), n)", others=(("GB0123", "loss.backward()"),))[0] == {}
 
