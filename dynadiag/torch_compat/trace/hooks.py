@@ -8,6 +8,7 @@ compiled step, and its counters change (63 frames became 103 on torch 2.13).
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -42,15 +43,37 @@ def holders(name: str, function: Any) -> list[ModuleType]:
 
     Never a C module: who calls torch's C function there must get it.
     """
-    return [
-        module
-        for known, module in list(sys.modules.items())
-        # The rarest condition first: there are thousands of modules, and each hook looks through them.
-        if isinstance(module, ModuleType)
-        and vars(module).get(name) is function
-        and (known == "torch" or known.startswith("torch."))
-        and str(vars(module).get("__file__")).endswith(".py")
-    ]
+    _held.look()
+    return [_held.modules[number] for number, names in enumerate(_held.names) if names.get(name) is function]
+
+
+class _ModulesOfTorch:
+    """Torch's Python modules, and what each holds. There are thousands of modules: only those that came since are looked at.
+
+    A forked child, which begins with what its parent knew, would copy the page of each.
+    """
+
+    def __init__(self) -> None:
+        self.modules: list[ModuleType] = []
+        self.names: list[dict[str, Any]] = []
+        self._count, self._last = 0, ""
+
+    def look(self) -> None:
+        more = max(len(sys.modules) - self._count, 0)
+        newest = list(itertools.islice(reversed(sys.modules), more + 1))
+        if newest[-1] != self._last or len(sys.modules) < self._count:  # some have gone
+            self.modules, self.names, newest = [], [], list(reversed(sys.modules))
+        else:
+            del newest[-1]
+        self._count, self._last = len(sys.modules), next(reversed(sys.modules))
+        for known in reversed(newest):
+            module = sys.modules.get(known) if known == "torch" or known.startswith("torch.") else None
+            if isinstance(module, ModuleType) and str(vars(module).get("__file__")).endswith(".py"):
+                self.modules.append(module)
+                self.names.append(vars(module))
+
+
+_held = _ModulesOfTorch()
 
 
 def disguise(function: Any, file: str | None) -> Any:

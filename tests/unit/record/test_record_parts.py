@@ -262,6 +262,13 @@ def test_only_python_modules_of_torch_get_a_replaced_function(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._fake_c", compiled)
     monkeypatch.setitem(sys.modules, "torch._fake", source)
     assert holders("work", work) == [source]
+    monkeypatch.setitem(sys.modules, "torch._fake_later", source)  # what came since is seen, and what has gone is not
+    assert holders("work", work) == [source, source]
+    monkeypatch.delitem(sys.modules, "torch._fake")
+    assert holders("work", work) == [source]
+    monkeypatch.setitem(sys.modules, "torch._fake_again", source)
+    monkeypatch.delitem(sys.modules, "torch._fake_later")
+    assert holders("work", work) == [source]
 
 
 def test_a_source_line_is_read_without_running_the_programs_loader(tmp_path):
