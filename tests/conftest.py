@@ -20,6 +20,8 @@ sys.dont_write_bytecode = False
 # with the C++ compiler (another 8; `torch/_inductor/cpu_vec_isa.py`, 2.11 to 2.15).
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# Threads of OpenMP that wait for work would burn the core of another test: half of the CPU seconds of a training step (GNU libgomp).
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 # Their processes hardly look for garbage, and not at their end (`.ci/short_processes.py` says why).
 os.environ.setdefault("DYNADIAG_TESTS_SHORT_PROCESSES", "1")
 settings.load_profile("ci")
