@@ -33,6 +33,8 @@ Rules of the advice:
   written into them later, and the side that keeps a tensor keeps one that nothing else has: `torch.where` gives a new one. `dynadiag fix`
   asks the same judge (`advice/legality.py`) which sides may be computed.
 - A check in the graph replaces `raise` and `assert` only where the exception was not raised in the run and no recorded caller catches it.
+- No line is changed between the read of a tensor and a write into it where a gradient may flow: in one graph torch's backward pass may
+  take the values after the write, and gradients were then wrong without a word.
 - One line of a loop, `try` or `with` is not changed where another one breaks as well: the function would run eagerly as before.
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
   "if your torch has this option". An option applies to the whole program: it is named only if no other line that broke rules it out.

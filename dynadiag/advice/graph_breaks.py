@@ -21,6 +21,7 @@ from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.values import VALUES
+from dynadiag.advice.written_inputs import read_then_written
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.location import Location
@@ -33,6 +34,10 @@ MOST_FIXES = 2
 # Breaks that carry no id: what their text says (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
 _UNDECIDED = re.compile(
     r"could not (?:guard on|extract) .*data-dependent|consider annotating your code using torch\._check", re.IGNORECASE | re.DOTALL
+)
+_JOINED = (
+    "is read before this break and written into behind it; without the break both are in one graph, in which torch's backward pass may "
+    "take the values after the write, so gradients could be wrong"
 )
 _NOT_KNOWN = "dynadiag knows no change that removes this break"
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
@@ -72,10 +77,17 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     ours = tuple(one for rule in rules for one in rule(context))
     if any(isinstance(one, Advice) for one in ours) and (left := remains(context)) is not None:
         return (Withheld(left),)
+    if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and (name := read_then_written(context)):
+        return (Withheld(f"`{name}` {_JOINED}"),)
     ours_to_tell = {training.OWN_BREAK, training.APART} & _reasons(ours)
     if context.library and not any(isinstance(one, Advice) for one in ours) and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
+
+
+def _joins(advice: Advice, context: BreakContext) -> bool:
+    """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
+    return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or "create_graph" in context.line.code)
 
 
 def _reasons(said: Iterable[Said]) -> set[str]:

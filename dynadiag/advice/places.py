@@ -102,6 +102,12 @@ class Place:
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
         yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
 
+    def up_to(self, last: int) -> Iterator[ast.AST]:
+        """All nodes of the body that begin up to this row, and those of a loop around the place."""
+        body = {id(inner) for one in self.node.body for inner in ast.walk(one)}
+        loops = {id(inner) for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While) for inner in ast.walk(one)}
+        yield from (one for one in self._nodes if id(one) in body and (getattr(one, "lineno", last + 1) <= last or id(one) in loops))
+
     def reads(self, name: str) -> tuple[ast.expr, ...]:
         """Where the function reads `scale` or `self.scale`."""
         found = (one for one in self._nodes if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))

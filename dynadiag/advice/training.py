@@ -22,6 +22,7 @@ UPDATE_ALONE = (
     "like, so call them outside of the compiled function"
 )
 COMPILE_APART = "compile-model-apart"
+TRACE_GRAD = "trace-grad"
 MAY_DIFFER = "Results may differ in the last digits, and random numbers (dropout) altogether: other code is compiled"
 
 APART = (
@@ -101,7 +102,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
         text = (
             "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
         )
-        yield from option(context, "trace-grad", "trace_autograd_ops", " = True", f"{text}{begins}")
+        yield from option(context, TRACE_GRAD, "trace_autograd_ops", " = True", f"{text}{begins}")
     yield from withhold("the torch that ran has no option to trace it")
 
 

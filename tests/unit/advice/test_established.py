@@ -991,3 +991,34 @@ def test_one_print_of_a_context_manager_of_the_programs_is_not_left_out_alone():
 def test_a_number_that_is_a_size_is_captured_only_where_its_operators_take_unknown_sizes(behind, captured):
     found, reason = said("GB0124", ">>> k = int(x.sum())", "y = x[:k]", behind)
     assert list(found) == (["item-capture"] if captured else []) and (found or reason)
+
+
+_GRADIENT = (("x", (4, 4), True), ("self.seen", ()))
+_READ_THEN_WRITTEN = [
+    ("GB0124", ("prev = self.seen.item()", "self.seen.mul_(0.9).add_(0.1)", "return x / (prev + 1e-6)")),
+    ("GB0124", ("t = float(self.seen)", "y = x / t", "self.seen.copy_(self.seen * 0.9)", "return y.sum()")),
+    ("GB0124", ("s = x.sum().item()", "x.mul_(0.5)", "return x / s")),
+    ("GB0059", ("old = self.seen.clone()", '>>> print("now")', "self.seen[:, 0] = 0", "return x * old")),
+    ("GB0059", ("for i in range(3):", "    self.seen.add_(x.sum())", '    >>> print("now")', "    x = x * self.seen", "return x")),
+]
+
+
+@pytest.mark.parametrize(("gb_id", "body"), _READ_THEN_WRITTEN)
+def test_a_read_and_a_write_of_one_tensor_stay_in_two_graphs(gb_id, body):
+    """In one graph torch's backward took the values after the write: gradients were wrong without a word (2.11 and 2.15)."""
+    found, reason = said(gb_id, *body, took=_GRADIENT, context="builtin print [ConstantVariable(str: 'now')] False")
+    assert found == {} and "read before this break and written into behind it" in reason
+
+
+@pytest.mark.parametrize(
+    ("body", "took"),
+    [
+        (_READ_THEN_WRITTEN[0][1], (("x", (4, 4), False), ("self.seen", ()))),  # no gradient flows
+        (("self.seen.mul_(0.9)", ">>> s = self.seen.item()", "return x * s"), _GRADIENT),  # written before
+        (("s = x.sum().item()", "y = x * 2", "y.mul_(0.5)", "return y / s"), _GRADIENT),  # a tensor of its own
+        (("n = self.seen.shape[0]", ">>> s = x.sum().item()", "self.seen.add_(1)", "return x * s"), _GRADIENT),  # its shape alone
+    ],
+)
+def test_other_writes_do_not_matter(body, took):
+    found, _ = said("GB0124", *body, took=took, options={"dynamo": frozenset({"capture_scalar_outputs"})})
+    assert found

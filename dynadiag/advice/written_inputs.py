@@ -1,0 +1,74 @@
+"""What a function reads above a broken line and writes into behind it.
+
+The break keeps the two in different graphs. In one graph torch's backward pass may take what was read anew from the input, which then has
+the values that were written: gradients were wrong without a word, with a number that is read (`item()`), with a copy (`clone()`) and,
+under Inductor, with a sum (torch 2.11 and 2.15, aot_eager and Inductor).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dynadiag.advice.break_context import BreakContext
+from dynadiag.advice.places import Place
+from dynadiag.advice.sharing import is_new
+from dynadiag.advice.source import dotted
+
+_NO_VALUES = frozenset(("device", "dim", "dtype", "ndim", "numel", "shape", "size", "stride"))
+
+
+def read_then_written(context: BreakContext) -> str | None:
+    """The tensor that is read up to the line of the break and written behind it, by the functions on the stack; None where there is none,
+    or no gradient flows.
+    """
+    place = context.place
+    if place is None or place.no_gradient:
+        return None
+    places = (place, *(one for one in context.callers if one.node is not place.node))
+    written = {name for one in places for name in _written(one)}
+    return next((name for one in places for name in _read(one) if name in written), None)
+
+
+def _read(place: Place) -> Iterator[str]:
+    """The names of what the function reads up to the end of the row's statement, and in a loop around it."""
+    own = place.statement()
+    last = place.row if own is None else own.end_lineno or place.row
+    for one in place.up_to(last):
+        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and (name := dotted(one)) is not None:
+            parent = place.parent(one)
+            method = parent.attr if isinstance(parent, ast.Attribute) else ""
+            if method not in _NO_VALUES and not _is_in_place(method):
+                yield name
+
+
+def _written(place: Place) -> Iterator[str]:
+    """The names of what the function writes into from the row on, other than tensors that it made itself."""
+    for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
+        target = _target(place, one)
+        name = None if target is None else dotted(target)
+        if target is not None and name is not None and not (place.is_local(name) and is_new(place, target)):
+            yield name
+
+
+def _target(place: Place, node: ast.AST) -> ast.expr | None:
+    """The tensor that the node writes into in place."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_in_place(node.func.attr):
+        return _base(node.func.value)
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name | ast.Attribute):
+        return node.target if place.is_tensor(node.target) else None
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        base = _base(node)
+        cut = any(isinstance(one, ast.Slice | ast.Tuple) for one in ast.walk(node.slice))
+        return base if cut or place.is_tensor(base) else None
+    return None
+
+
+def _base(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _is_in_place(method: str) -> bool:
+    return method.endswith("_") and not method.startswith("_") and method != "requires_grad_"
