@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.runs import report_on
-from dynadiag.fix.sources import Sources
+from dynadiag.fix.sources import BOM, Sources, text_of
+from dynadiag.fix.syntax import EditError, tree_of
 from dynadiag.model.report import Report
 from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours
@@ -44,6 +46,14 @@ def check_script(script: Path) -> None:
         raise UnreadableInputError(f"{shown(script)} is not a Python source file: fix changes only scripts of your own")
     if {"site-packages", "dist-packages"} & set(script.resolve().parts):
         raise UnreadableInputError(f"{shown(script)} is installed (site-packages): fix changes only scripts of your own")
+    try:
+        text = text_of(str(script.resolve())).removeprefix(BOM)
+        ast.parse(text)
+        tree_of(text)
+    except SyntaxError:
+        return  # who runs it says so
+    except EditError as error:
+        raise UnreadableInputError(f"fix cannot change {shown(script)}: {error.message}") from None
 
 
 def script_of_module(name: str, folder: Path) -> Path:

@@ -6,13 +6,16 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import libcst as cst
+from libcst import matchers
 
 from dynadiag.advice import legality
 from dynadiag.errors import DynadiagError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.change import Candidate, Left
-from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.edits import Edit, EditError, Span, applied, placed
 from dynadiag.fix.rules import train_steps
 from dynadiag.fix.sources import Sources
 from dynadiag.model import applied_advice
@@ -34,6 +37,9 @@ UNSAFE: Final[Mapping[str, str]] = {
 }
 PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
 """Rewrites that need the option of the same name as well."""
+_SHARED: Final = matchers.Call(
+    matchers.Attribute(value=~matchers.OneOf(matchers.Call(), matchers.BinaryOperation()), attr=matchers.Name("detach"))
+)
 PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(print)"
 
 
@@ -84,8 +90,8 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str
     spans, whys = [], list[str | None]((None, None))
     for edit in edits:
         _, text = sources.text(edit.file)
-        changed, now = applied(text, edit)
-        spans.append(Span(now.begin, now.begin + len(edit.old)))
+        changed, _ = applied(text, edit)
+        spans.append(placed(text, edit))
         if edit.old:
             _check_names(ast.parse(changed), advice)
             if advice.slug in applied_advice.READS:
@@ -137,15 +143,11 @@ def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]
 
 def _with_clones(code: str) -> str:
     """A number that was read stays what it was, a tensor that shares memory does not: `x.detach()` of a name becomes a copy."""
-    tree = ast.parse(code)
-    raw = code.encode()
-    for node in sorted(
-        (one for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "detach"),
-        key=lambda one: -(one.end_col_offset or 0),
-    ):
-        if node.lineno == 1 and isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Call | ast.BinOp):
-            raw = raw[: node.end_col_offset] + b".clone()" + raw[node.end_col_offset :]
-    return raw.decode()
+
+    def cloned(call: Any, _: object) -> cst.Call:
+        return cst.Call(cst.Attribute(call, cst.Name("clone")))
+
+    return str(cst.ensure_type(matchers.replace(cst.parse_module(code), _SHARED, cloned), cst.Module).code)
 
 
 def _check_names(tree: ast.Module, advice: Advice) -> None:

@@ -1,29 +1,33 @@
-"""Changes of a source text: lines replaced, everything else as it was, character by character, and proven so by the syntax trees."""
+"""Changes of a source text: statements of its concrete syntax tree are replaced, everything else stays as it is, byte by byte."""
 
 from __future__ import annotations
 
 import ast
 import difflib
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from dynadiag.advice.source import parse_line
-from dynadiag.errors import DynadiagError
+import libcst as cst
+from libcst import matchers
 
+from dynadiag.fix.syntax import KEPT, EditError, Kind, Nodes, Span, Tree, read, rows_of, tree_of
 
-class EditError(DynadiagError):
-    """An edit that cannot be made; the message says why in one clause."""
-
-    slug = "not-applicable"
+__all__ = ["Edit", "EditError", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_value"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """Lines of a file to replace. `old` are lines of code without indentation, found at line `near` (from 1) or wherever they stand alone.
+    """Statements of a file to replace. `old` are rows of code without indentation: statements, a header (`for x in xs:`) or decorators,
+    which begin at line `near` (from 1) or stand alone.
 
-    Where `old` is empty, `new` is put behind the imports of the file. `observed` takes the place of `new` in the runs of a proof.
+    Where `old` is empty, `new` is put before the statement that begins at `near`, else behind the imports of the file. `observed` takes
+    the place of `new` in the runs of a proof.
     """
 
     file: str
@@ -33,152 +37,198 @@ class Edit:
     observed: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Span:
-    """Lines of a text, from 1, the end not included."""
-
-    begin: int
-    end: int
-
-
 def applied(text: str, edit: Edit) -> tuple[str, Span]:
-    """The text after the edit, and where the new lines are. Raises EditError where it does not fit, or changes anything else."""
-    lines = text.splitlines(keepends=True)
-    tree = _parsed(text)
-    was = _found(lines, edit) if edit.old else _behind_imports(tree, len(lines))
-    rows = lines[was.begin - 1 : was.end - 1]
-    indent = rows[0][: len(rows[0]) - len(rows[0].lstrip())] if rows else ""
-    ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
-    comment = _comment(rows[0], edit.old[0]) if len(rows) == 1 and len(edit.new) == 1 else ""
-    new = [f"{indent}{row}{comment}{ending}" if row.strip() else ending for row in edit.new]
-    if not new and rows and _is_whole_block(tree, was):
-        new = [f"{indent}pass{ending}"]
-    before = lines[: was.begin - 1]
-    if before and not before[-1].endswith("\n"):
-        before[-1] += ending
-    changed = "".join([*before, *new, *lines[was.end - 1 :]])
-    now = Span(was.begin, was.begin + len(new))
-    if _outline(tree, was) != _outline(_parsed(changed), now):
-        raise EditError("the change would touch more than these lines")
-    return changed, now
+    """The text after the edit, and where the new lines are. Raises EditError where it does not fit."""
+    changed, was = _made(text, edit)
+    return changed, Span(was.begin, was.end + changed.count("\n") - text.count("\n"))
+
+
+def placed(text: str, edit: Edit) -> Span:
+    """Where the old lines are; empty where there are none. Raises EditError where the edit cannot be made."""
+    return _made(text, edit)[1]
 
 
 def dedented(text: str, rows: range) -> tuple[str, ...]:
-    """These rows of a text without the indentation of the first. Raises EditError where one has less."""
-    found = text.splitlines()[rows.start - 1 : rows.stop - 1]
-    indent = len(found[0]) - len(found[0].lstrip())
-    if any(row[:indent].strip() for row in found):
-        raise EditError("the lines are not indented as a block")
-    return tuple(row[indent:] for row in found)
+    """These lines of a text without the indentation of the first. Raises EditError where they are no whole statements."""
+    return tuple(row for code in codes(text, rows) for row in code)
 
 
-def _found(lines: Sequence[str], edit: Edit) -> Span:
-    """Where the old lines stand: at the recorded line, else at the only place that has them."""
-    places = [at for at in range(1, len(lines) + 1) if _stands(lines, at, edit.old)]
-    if edit.near is not None and edit.near in places:
-        return Span(edit.near, edit.near + len(edit.old))
-    if len(places) != 1:
-        raise EditError("the recorded line is not in the file as it is now" if not places else "the same line stands in several places")
-    return Span(places[0], places[0] + len(edit.old))
+def codes(text: str, rows: range) -> list[list[str]]:
+    """The same for each statement; those of all but the first have the comments and empty rows above it."""
+    tree = tree_of(text)
+    return list(tree.codes(tree.at(rows)))
 
 
-def _stands(lines: Sequence[str], at: int, old: Sequence[str]) -> bool:
-    rows = lines[at - 1 : at - 1 + len(old)]
-    if len(rows) != len(old):
-        return False
-    there = textwrap.dedent("".join(rows)).splitlines()
-    return all(_normal(one) == _normal(two) for one, two in zip(there, old, strict=True))
+def alone(text: str, statement: ast.stmt) -> tuple[str, ...]:
+    """The rows of a statement without its indentation. Raises EditError where others stand on its lines."""
+    rows = dedented(text, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    if len(ast.parse("\n".join(rows)).body) != 1:
+        raise EditError("other statements stand on the same line")
+    return rows
 
 
-def _normal(row: str) -> tuple[int, str]:
-    """The indentation and the code of a row, without a comment."""
-    return len(row) - len(row.lstrip()), parse_line(row).code
+def with_value(rows: Sequence[str], change: Callable[[Any], Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rows of one statement (`name = value`, or a value alone) with another value, and those of the value that it had."""
+    module: Any = cst.parse_module("\n".join(rows))
+    value = module.body[0].body[0].value
+    return tuple(rows_of(module.deep_replace(value, change(value)).code)), tuple(rows_of(module.code_for_node(value)))
 
 
-def _comment(row: str, code: str) -> str:
-    """What stands behind the code on its line: two spaces and a comment."""
-    behind = row.strip().removeprefix(code)
-    return f"  {behind.strip()}" if row.strip().startswith(code) and behind.strip().startswith("#") else ""
-
-
-def _behind_imports(tree: ast.Module, count: int) -> Span:
-    """Behind the imports that the module begins with, of which one names torch. Raises EditError where none does."""
-    place, named = 0, False
-    for at, statement in enumerate(tree.body):
-        docstring = at == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if not isinstance(statement, ast.Import | ast.ImportFrom) and not docstring:
-            if named:
-                break
-            continue
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            place = statement.end_lineno or statement.lineno
-            named = named or _binds_torch(statement)
-    if not named:
-        raise EditError("the script does not import torch at its top with `import torch`, so there is no place for the option")
-    if any(one.lineno <= place < (one.end_lineno or one.lineno) for one in tree.body):
-        raise EditError("the imports share their line with other statements")
-    return Span(min(place, count) + 1, min(place, count) + 1)
-
-
-def _binds_torch(statement: ast.Import | ast.ImportFrom) -> bool:
-    names = statement.names if isinstance(statement, ast.Import) else ()
-    return any((one.asname or one.name.partition(".")[0]) == "torch" and one.name.partition(".")[0] == "torch" for one in names)
-
-
-def _is_whole_block(tree: ast.Module, span: Span) -> bool:
-    """Whether the lines are all that a block holds: it needs a statement."""
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list) and block and not isinstance(node, ast.Module):
-                first, last = block[0].lineno, block[-1].end_lineno or block[-1].lineno
-                if span.begin <= first and last < span.end:
-                    return True
-    return False
-
-
-def _parsed(text: str) -> ast.Module:
+@lru_cache(maxsize=64)
+def _made(text: str, edit: Edit) -> tuple[str, Span]:
+    """The text after an edit, and where the old lines were."""
+    tree = tree_of(text)
+    if edit.old:
+        kind, nodes = tree.found(edit.old, edit.near)
+        was = tree.span(kind, nodes)
+        changed = _replaced(tree, kind, nodes, edit.new)
+    else:
+        changed, row = _added(tree, edit)
+        was = Span(row, row)
     try:
-        return ast.parse(text)
+        ast.parse(changed)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise EditError(f"the text does not parse: {error}") from None
+    return changed, was
 
 
-def _outline(tree: ast.Module, span: Span) -> list[str]:
-    """All statements outside of the lines, in order: what they say without the statements inside them."""
-    return list(_said(tree, span, 0))
+def _replaced(tree: Tree, kind: Kind, nodes: Nodes, rows: Sequence[str]) -> str:
+    """The text with these rows in the place of nodes that the tree has found."""
+    if kind == "part":
+        line, _ = tree.around[nodes[0]]
+        new = _read(tree, rows, "statements")
+        plain = all(isinstance(one, cst.SimpleStatementLine) for one in new) and len(new) < 2
+        if plain and (new or len(line.body) > 1 or line not in tree.around):
+            return _with(tree, line, _with_part(tree, line, nodes[0], new))
+        if len(line.body) > 1 or line not in tree.around:
+            raise EditError("other statements stand on the same line")
+        kind, nodes = "statements", (line,)
+    new = _read(tree, rows, kind)
+    if kind in ("header", "elif"):
+        (node,) = nodes
+        *before, head = new
+        if type(head) is not type(node):
+            raise EditError("the line becomes another kind of statement")
+        keep = KEPT if not getattr(head, "decorators", ()) else [name for name in KEPT if name != "decorators"]
+        new = [*before, head.with_changes(**{name: getattr(node, name) for name in keep if hasattr(node, name)})]
+        if not before:
+            return _with(tree, node, new[0])
+        new[-1] = new[-1].with_changes(leading_lines=head.leading_lines)
+    elif kind == "decorators" and len(new) == len(nodes) == 1:
+        new = [new[0].with_changes(trailing_whitespace=nodes[0].trailing_whitespace)]
+    if new:
+        comments = _lost(nodes, new) if kind == "statements" else ()
+        new = [new[0].with_changes(leading_lines=(*nodes[0].leading_lines, *comments, *new[0].leading_lines)), *new[1:]]
+    return _spliced(tree, *tree.around[nodes[0]], len(nodes), new, () if new else nodes[0].leading_lines)
 
 
-def _said(node: ast.AST, span: Span, depth: int) -> Iterator[str]:
-    for field, value in ast.iter_fields(node):
-        block = value if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.excepthandler | ast.match_case) else None
-        if block is None:
-            continue
-        yield f"{depth} {field}"
-        for one in block:
-            first = getattr(one, "lineno", None)
-            if first is not None and span.begin <= first < span.end and (one.end_lineno or first) < span.end:
-                continue
-            body = getattr(one, "body", None)
-            # Of a loop whose first line alone is replaced, the kind and what is in it stay.
-            alone = first is not None and span.begin <= first < span.end and body and body[0].lineno >= span.end
-            yield f"{depth} {type(one).__name__ if alone else _header(one)}"
-            decorators: list[ast.expr] = getattr(one, "decorator_list", [])
-            yield from (f"{depth} @{ast.dump(each)}" for each in decorators if not span.begin <= each.lineno < span.end)
-            yield from _said(one, span, depth + 1)
+def _with_part(tree: Tree, line: Any, node: Any, new: Nodes) -> Any:
+    """A line with the parts of a new one in the place of one of its own."""
+    at = line.body.index(node)
+    parts = [*line.body[:at], *(part for one in new for part in one.body), *line.body[at + 1 :]] or [cst.Pass()]
+    if node is line.body[-1]:
+        parts[-1] = parts[-1].with_changes(semicolon=node.semicolon)
+    elif new:
+        last = at + len(new[0].body) - 1
+        parts[last] = parts[last].with_changes(semicolon=node.semicolon)
+    changes: dict[str, Any] = {"body": parts}
+    if new and line.trailing_whitespace.comment is None and new[0].trailing_whitespace.comment is not None:
+        changes["trailing_whitespace"] = new[0].trailing_whitespace
+    if new and line in tree.around:
+        changes["leading_lines"] = (*line.leading_lines, *_lost([node], new))
+    return line.with_changes(**changes)
 
 
-def _header(node: ast.AST) -> str:
-    """The node as a dump without the blocks in it and the decorators on it."""
-    parts = []
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.excepthandler | ast.match_case):
-            continue
-        if field == "decorator_list":
-            continue
-        dumped = [ast.dump(one) if isinstance(one, ast.AST) else repr(one) for one in (value if isinstance(value, list) else [value])]
-        parts.append(f"{field}={dumped}")
-    return f"{type(node).__name__}({', '.join(parts)})"
+def _added(tree: Tree, edit: Edit) -> tuple[str, int]:
+    """The text with the new rows before a statement or behind the imports, and the line where they begin."""
+    new = _read(tree, edit.new, "statements")
+    empty = sum(1 for _ in itertools.takewhile(lambda row: not row.strip(), reversed(edit.new)))
+    below: list[Any] = [cst.EmptyLine(indent=False)] * empty
+    if edit.near is None:
+        at = _behind_imports(tree.module)
+        return _spliced(tree, tree.module, at, 0, new, below), tree.end(tree.module.body[at - 1]) + 1
+    node = tree.statement(edit.near)
+    above = list(node.leading_lines)
+    own = list(itertools.takewhile(lambda line: line.comment is not None, reversed(above)))[::-1]
+    above = above[: len(above) - len(own)]
+    new = [new[0].with_changes(leading_lines=(*above, *new[0].leading_lines)), *new[1:]]
+    new.append(node.with_changes(leading_lines=(*below, *own)))
+    return _spliced(tree, *tree.around[node], 1, new, ()), edit.near - len(own)
+
+
+def _spliced(tree: Tree, holder: Any, at: int, count: int, new: Nodes, below: Iterable[Any]) -> str:
+    """The text with `new` in the place of `count` statements or decorators of a holder; `below` are empty rows and comments behind it."""
+    name = "decorators" if isinstance(holder, cst.FunctionDef | cst.ClassDef) else "body"
+    there = getattr(holder, name)
+    behind = list(there[at + count :])
+    foot = "lines_after_decorators" if name == "decorators" else "footer"
+    changes: dict[str, Any] = {}
+    if behind:
+        behind[0] = behind[0].with_changes(leading_lines=(*below, *behind[0].leading_lines))
+    else:
+        changes[foot] = (*below, *getattr(holder, foot))
+    changes[name] = [*there[:at], *new, *behind]
+    if not changes[name] and isinstance(holder, cst.IndentedBlock):
+        changes[name] = [cst.SimpleStatementLine([cst.Pass()])]
+    return _with(tree, holder, holder.with_changes(**changes))
+
+
+def _with(tree: Tree, old: Any, new: Any) -> str:
+    module = new if old is tree.module else tree.module.deep_replace(old, new)
+    return f"{cst.ensure_type(module, cst.Module).code}{tree.tail}"
+
+
+def _read(tree: Tree, rows: Sequence[str], kind: Kind) -> list[Any]:
+    return list(read(rows, kind, tree.module.default_newline)[1]) if rows else []
+
+
+def _lost(old: Nodes, new: Nodes) -> list[cst.EmptyLine]:
+    """The comments in statements, beside and in them, that new ones do not have."""
+    bare = (one.with_changes(leading_lines=()) if hasattr(one, "leading_lines") else one for one in old)
+    had, have = ([one for node in nodes for one in matchers.findall(node, matchers.Comment())] for nodes in (bare, new))
+    left = Counter(cst.ensure_type(one, cst.Comment).value for one in had)
+    left -= Counter(cst.ensure_type(one, cst.Comment).value for one in have)
+    return [cst.EmptyLine(comment=cst.Comment(value)) for value in left.elements()]
+
+
+def _behind_imports(module: cst.Module) -> int:
+    """The place behind the imports that the module begins with, of which one names torch. Raises EditError where none does."""
+    place, named = 0, False
+    for at, line in enumerate(module.body):
+        parts = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+        if parts and all(isinstance(one, cst.Import | cst.ImportFrom) for one in parts):
+            place, named = at + 1, named or any(map(_binds_torch, parts))
+        elif named and not (at == 0 and module.get_docstring() is not None):
+            break
+    if not named:
+        raise EditError("the script does not import torch at its top with `import torch`, so there is no place for the option")
+    return place
+
+
+def _binds_torch(statement: Any) -> bool:
+    names = statement.names if isinstance(statement, cst.Import) else ()
+    parts = ((one.evaluated_name.partition(".")[0], one.evaluated_alias) for one in names)
+    return any(name == "torch" and alias in (None, "torch") for name, alias in parts)
+
+
+_FUTURE = matchers.SimpleStatementLine(
+    [matchers.AtLeastN(matchers.ImportFrom(module=matchers.Name("__future__")), n=1), matchers.ZeroOrMore()]
+)
+
+
+def with_first(text: str, row: str) -> str:
+    """The text with an import before all others but those of `__future__`; a docstring and the comments at the top stay above."""
+    tree = tree_of(text)
+    module, body = tree.module, list(tree.module.body)
+    at = 1 if module.get_docstring() is not None else 0
+    while at < len(body) and matchers.matches(body[at], _FUTURE):
+        at += 1
+    if at == 0 and body:  # `#!`, a coding line, what the file is: the rest of the comments belongs to the first statement
+        top = list(itertools.takewhile(lambda line: line.comment is not None, module.header))
+        body[0] = body[0].with_changes(leading_lines=(*module.header[len(top) :], *body[0].leading_lines))
+        module = module.with_changes(header=top)
+    module = module.with_changes(body=[*body[:at], *_read(tree, [row], "statements"), *body[at:]])
+    return f"{module.code}{tree.tail}"
 
 
 def patch(old: Mapping[str, str], new: Mapping[str, str], root: Path) -> str:
@@ -188,7 +238,7 @@ def patch(old: Mapping[str, str], new: Mapping[str, str], root: Path) -> str:
         if old.get(file) == new[file]:
             continue
         name = Path(file).relative_to(root).as_posix()
-        before, after = (text.get(file, "").splitlines(keepends=True) for text in (old, new))
+        before, after = (list(io.StringIO(text.get(file, ""))) for text in (old, new))
         parts.append(f"diff --git a/{name} b/{name}\n" + ("" if file in old else "new file mode 100644\n"))
         for row in difflib.unified_diff(before, after, f"a/{name}" if file in old else "/dev/null", f"b/{name}"):
             parts.append(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n")

@@ -15,13 +15,14 @@ from pathlib import Path
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_branch, is_own_file, is_standard_library, is_torchs_file
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
+from dynadiag.fix.edits import Edit, EditError, Span, dedented, placed
 from dynadiag.fix.rules import messages
 from dynadiag.fix.rules.branches import rewritten
 from dynadiag.fix.rules.numbers import with_numbers
 from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.rules.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
+from dynadiag.fix.syntax import rows_of
 from dynadiag.model.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
@@ -48,13 +49,12 @@ def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool, masked: 
     if new.gives_up is not None and not unsafe:
         raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
     edit = Edit(file=file, old=dedented(text, new.rows), new=new.new, near=row)
-    applied(text, edit)
     return Candidate(
         id="",
         slug=new.slug,
         text=new.text,
         edits=(edit,),
-        spans=(Span(new.rows.start, new.rows.stop),),
+        spans=(placed(text, edit),),
         cures=(cure,),
         gradients_why=new.gradients_why,
         gives_up=new.gives_up,
@@ -102,11 +102,8 @@ def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report
     for rule, slug, words in rules:
         try:
             edits = rule(file, text, row)
-            spans = []
-            for edit in edits:
-                _, now = applied(text, edit)
-                spans.append(Span(now.begin, now.begin + len(edit.old)))
-            yield Candidate(id="", slug=slug, text=words, edits=tuple(edits), spans=tuple(spans), cures=(cure,))
+            spans = tuple(placed(text, edit) for edit in edits)
+            yield Candidate(id="", slug=slug, text=words, edits=tuple(edits), spans=spans, cures=(cure,))
         except DynadiagError as error:
             whys.append(error.message)
 
@@ -139,7 +136,7 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
     if place is None or place.line is None:
         raise EditError("the line is not recorded")
     file, text = sources.library_text(place.file)
-    rows = text.splitlines()
+    rows = rows_of(text)
     if place.line > len(rows) or (place.code is not None and rows[place.line - 1].strip() != place.code.strip()):
         raise EditError(f"{Path(file).name} is not as it was recorded")
     said = messages.while_tracing(site.fingerprint, file, text, place.line)
@@ -163,8 +160,7 @@ def _captured(site: GraphBreak, cure: str, sources: Sources, text: str) -> Candi
 
 def _option(name: str, sources: Sources) -> tuple[Edit, Span]:
     edit = Edit(file=sources.script, old=(), new=(f"torch._dynamo.config.{name} = True",))
-    _, now = applied(sources.text(sources.script)[1], edit)
-    return edit, Span(now.begin, now.begin)
+    return edit, placed(sources.text(sources.script)[1], edit)
 
 
 def _with_size(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:
@@ -174,10 +170,7 @@ def _with_size(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bo
         return
     edits = [read_once(*sources.library_text(place.file), place.line)]
     edits += _read_outside(report, sources, {(edits[0].file, edits[0].near)})
-    spans = []
-    for edit in edits:
-        _, now = applied(sources.texts[edit.file], edit)
-        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    spans = [placed(sources.texts[edit.file], edit) for edit in edits]
     option, span = _option("capture_scalar_outputs", sources)
     text = "Read a size of a library where it is made, and capture it"
     yield Candidate(id="", slug="size-item", text=text, edits=(*edits, option), spans=(*spans, span), cures=(site.fingerprint,))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span, applied
+from dynadiag.fix.edits import Edit, EditError, placed
 from dynadiag.fix.rules import dynamic, hoists, train_steps
 from dynadiag.fix.sources import Sources
 from dynadiag.model import codes
@@ -33,14 +33,12 @@ def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *
 
 
 def _candidate(slug: str, name: str, edits: tuple[Edit, ...], finding: Finding, text: str, *, of_backend: bool = False) -> Candidate:
-    for edit in edits:
-        applied(text, edit)
     return Candidate(
         id="",
         slug=slug,
         text=_TEXTS[slug].format(name=name),
         edits=edits,
-        spans=hoists.spans_of(edits),
+        spans=tuple(placed(text, edit) for edit in edits),
         cures=(finding.fingerprint,),
         attributes=(name,) if slug == hoists.CONSTANT else (),
         of_backend=of_backend,
@@ -98,9 +96,6 @@ def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Can
         return
     file, text = sources.text(sources.script)
     edits = (dynamic.compiled_dynamic(file, text), *dynamic.options_of(file, [one for one in finding.fix if one.slug == dynamic.SHAPES]))
-    spans = []
-    for edit in edits:
-        now = applied(text, edit)[1]
-        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    spans = tuple(placed(text, edit) for edit in edits)
     words = "Compile for changing sizes from the first call on"
-    yield Candidate(id="", slug=dynamic.SLUG, text=words, edits=edits, spans=tuple(spans), cures=(finding.fingerprint,))
+    yield Candidate(id="", slug=dynamic.SLUG, text=words, edits=edits, spans=spans, cures=(finding.fingerprint,))

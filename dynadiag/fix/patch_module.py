@@ -6,20 +6,23 @@ A copy gets the code of the original (`__code__`), so globals, defaults, closure
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import libcst as cst
+from libcst import matchers
 
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.messages import WARN
 from dynadiag.fix.rules.operators import PREFIX as OPERATOR
+from dynadiag.fix.syntax import rows_of, tree_of
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _HEAD = '''"""Functions of installed packages, rewritten by `dynadiag fix` and proven for the program that imports this file first.
 
@@ -118,13 +121,13 @@ sys.meta_path.insert(0, _Finder())
 
 @dataclass(frozen=True, kw_only=True)
 class _Copy:
-    """A function to replace: where it is, its lines in the original, and the rows of its copy."""
+    """A function to replace: where it is, its lines in the original, and its copy."""
 
     module: str
     path: tuple[str, ...]
     count: int
     made_for: str
-    rows: tuple[str, ...]
+    function: cst.FunctionDef
 
 
 def patch_module(originals: Mapping[str, str], new: Mapping[str, str], modules: Mapping[str, str], changes: Sequence[Candidate]) -> str:
@@ -153,7 +156,7 @@ def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], tuple[str, 
             yield from ("", f"def _make_{name}():", *(f"    {row}" if row else "" for row in rows), "", f"    return {name}", "")
         waiting.setdefault(module, []).append(words)
     for number, one in enumerate(copies, start=1):
-        yield from ("", f"def _copy_{number}():", *_nested(one, 1), "")
+        yield from ("", *_nested(one, f"_copy_{number}"), "")
         waiting.setdefault(one.module, []).append(f"(_replace, {one.path!r}, {one.count}, {one.made_for!r}, _copy_{number})")
     yield from ("", "_WAITING = {")
     for module, entries in waiting.items():
@@ -162,16 +165,16 @@ def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], tuple[str, 
     yield from _TAIL.splitlines()
 
 
-def _nested(one: _Copy, depth: int) -> Iterator[str]:
-    """The copy inside classes of the same names: `super()` and names that begin with two underscores mean what they did, and a name that
-    is its own or that of its class is a global one.
+def _nested(one: _Copy, name: str) -> list[str]:
+    """A function that gives the copy, made inside classes of the same names: `super()` and names that begin with two underscores mean what
+    they did, and a name that is its own or that of its class is a global one.
     """
-    yield f"    global {one.path[0]}"
-    for name in one.path[:-1]:
-        yield f"{'    ' * depth}class {name}:"
-        depth += 1
-    yield from (f"{'    ' * depth}{row}" if row else "" for row in one.rows)
-    yield from ("", f"    return {'.'.join(one.path)}")
+    inner: cst.FunctionDef | cst.ClassDef = one.function
+    for owner in reversed(one.path[:-1]):
+        inner = cst.ClassDef(cst.Name(owner), cst.IndentedBlock([inner]))
+    first, last = cst.parse_module(f"global {one.path[0]}\n\nreturn {'.'.join(one.path)}\n").body
+    made = cst.FunctionDef(cst.Name(name), cst.Parameters(), cst.IndentedBlock([first, inner, last]))
+    return rows_of(cst.Module([]).code_for_node(made).rstrip("\n"))
 
 
 def _path(tree: ast.Module, row: int) -> tuple[str, ...]:
@@ -191,57 +194,48 @@ def _path(tree: ast.Module, row: int) -> tuple[str, ...]:
         block = node.body
 
 
-def _first(node: _Function | ast.ClassDef) -> int:
+def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
     return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
-def _at(tree: ast.Module, path: Sequence[str]) -> _Function:
-    node: Any = tree
-    for name in path:
-        node = next(one for one in node.body if getattr(one, "name", None) == name)
-    assert isinstance(node, _Function)
-    return node
-
-
 def _copy(module: str, path: tuple[str, ...], original: str, new: str) -> _Copy:
-    was, now = _at(ast.parse(original), path), _at(ast.parse(new), path)
-    first, last = _first(was), was.end_lineno or was.lineno
-    text = "".join(original.splitlines(keepends=True)[first - 1 : last])
+    tree = tree_of(original)
+    was, now = _at(tree.module, path), _at(cst.parse_module(new), path)
+    first, last = tree.row(was), tree.end(was)
+    text = "".join(list(io.StringIO(original))[first - 1 : last])
     made_for = hashlib.sha256(text.encode()).hexdigest()
-    return _Copy(module=module, path=path, count=last - first + 1, made_for=made_for, rows=tuple(_function_rows(now, new)))
+    return _Copy(module=module, path=path, count=last - first + 1, made_for=made_for, function=_without_rest(now))
 
 
-def _function_rows(function: _Function, text: str) -> list[str]:
-    """The function without decorators, defaults, annotations and docstring: what `__code__` does not hold. Its rows are as written."""
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None and len(function.body) > 1 else function.body
-    if body[0].lineno == function.lineno:
-        raise EditError(f"`{function.name}` stands on one line")
-    margin = body[0].col_offset
-    begin = (function.body[0].end_lineno or 0) + 1 if body is not function.body else body[0].lineno
-    rows = text.splitlines()[begin - 1 : function.end_lineno]
-    inside = [row[margin:] if not row[:margin].strip() else row.lstrip() for row in rows]
-    head = copy.deepcopy(function)
-    head.decorator_list, head.returns, head.body = [], None, [ast.Pass()]
-    arguments = head.args
-    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if one is not None:
-            one.annotation = None
-    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
-    arguments.kw_defaults = [None if one is None else ast.Constant(None) for one in arguments.kw_defaults]
-    made = [ast.unparse(head).splitlines()[0], *(f"    {row}" if row else "" for row in inside)]
-    again = ast.parse("\n".join(made)).body[0]
-    if not isinstance(again, _Function) or [_dumped(one) for one in again.body] != [_dumped(one) for one in body]:
-        raise EditError(f"`{function.name}` cannot be copied (a text over several lines)")
-    return made
+def _at(node: Any, path: Sequence[str]) -> cst.FunctionDef:
+    for name in path:
+        body = node.body if isinstance(node, cst.Module) else node.body.body
+        node = next(one for one in body if isinstance(one, cst.FunctionDef | cst.ClassDef) and one.name.value == name)
+    return cst.ensure_type(node, cst.FunctionDef)
 
 
-def _dumped(node: ast.stmt) -> str:
-    """The statement but for the docstrings of functions in it, whose indentation is another one."""
-    node = copy.deepcopy(node)
-    for one in ast.walk(node):
-        if isinstance(one, _Function) and ast.get_docstring(one, clean=False) is not None:
-            one.body = one.body[1:]
-    return ast.dump(node)
+def _without_rest(function: cst.FunctionDef) -> cst.FunctionDef:
+    """The function without decorators, annotations and docstring, and with defaults of None: what `__code__` does not hold."""
+    if not isinstance(function.body, cst.IndentedBlock):
+        raise EditError(f"`{function.name.value}` stands on one line")
+    body = list(function.body.body)
+    if function.get_docstring(clean=False) is not None and len(body) > 1:
+        body = body[1:]
+    body[0] = body[0].with_changes(leading_lines=())
+    parameters = matchers.replace(function.params, matchers.Param(), _plain)
+    return function.with_changes(
+        decorators=(),
+        lines_after_decorators=(),
+        leading_lines=(),
+        returns=None,
+        params=parameters,
+        body=function.body.with_changes(body=body, header=cst.TrailingWhitespace()),
+    )
+
+
+def _plain(parameter: Any, _: object) -> cst.Param:
+    default = {} if parameter.default is None else {"default": cst.Name("None"), "equal": cst.MaybeSentinel.DEFAULT}
+    return cst.ensure_type(parameter.with_changes(annotation=None, **default), cst.Param)
 
 
 def _helper(rows: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
@@ -260,25 +254,3 @@ def _helper(rows: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     owner = tuple(ast.unparse(call.func.value).split("."))
     return function.name, f"(_say_while_tracing, {function.name!r}, {owner!r}, {call.func.attr!r})", ()
-
-
-def with_import(text: str) -> str:
-    """The script's text with the import of the module before all others. Raises EditError where it has no line of its own."""
-    tree = ast.parse(text)
-    place = 0
-    for at, one in enumerate(tree.body):
-        docstring = at == 0 and isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-        future = isinstance(one, ast.ImportFrom) and one.module == "__future__"
-        if not docstring and not future:
-            break
-        place = one.end_lineno or one.lineno
-    lines = text.splitlines(keepends=True)
-    if place == 0:  # behind a first comment: `#!`, a coding line, what the file is
-        place = next((at for at, row in enumerate(lines) if not row.startswith("#")), len(lines))
-    ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
-    if any(one.lineno <= place < (one.end_lineno or one.lineno) for one in tree.body):
-        raise EditError("the first lines of the script share a line with other statements")
-    changed = "".join([*lines[:place], f"{IMPORT}{ending}", *lines[place:]])
-    if ast.dump(ast.Module([one for one in ast.parse(changed).body if ast.unparse(one) != f"import {NAME}"], [])) != ast.dump(tree):
-        raise EditError("the import of the patch module has no line of its own at the top of the script")
-    return changed

@@ -19,8 +19,8 @@ from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError, patch
-from dynadiag.fix.patch_module import NAME, patch_module, with_import
+from dynadiag.fix.edits import EditError, patch, with_first
+from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import TIMES, Outcome, Runner, Worker, report_on
@@ -142,7 +142,7 @@ def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate], 
         raise EditError(
             f"{file} already exists: remove it and its import to have it made again" if file.exists() else f"{file} has no place"
         )
-    own[sources.script] = with_import(own.get(sources.script, sources.texts[sources.script]))
+    own[sources.script] = with_first(own.get(sources.script, sources.texts[sources.script]), IMPORT)
     own[str(file)] = patch_module(sources.texts, new, sources.modules, kept)
     return own
 
@@ -254,8 +254,9 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         else:
             said = next((whys[cure] for cure in cures if cure in whys), None)
             left[finding.fingerprint] = said or left.get(finding.fingerprint) or state.not_proven or "it is still there"
-    new = _delivered(baseline, sources, state.kept) if state.kept else {}
-    diff = patch(sources.texts, new, sources.root)
+    new = sources.whole(_delivered(baseline, sources, state.kept) if state.kept else {})
+    old = sources.whole(sources.texts)
+    diff = patch(old, new, sources.root)
     if diff:
         write_inside(baseline.directory, "fixes.patch", diff)
     for file, text in new.items():
@@ -272,7 +273,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         after=_summary(state),
         patch=diff,
         new_texts=new,
-        old_texts={file: sources.texts[file] for file in new if file in sources.texts},
+        old_texts={file: old[file] for file in new if file in old},
         not_proven=state.not_proven,
         speed=state.speed,
         no_speed=None if state.speed is not None else state.no_speed or "no change was kept",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
@@ -10,6 +12,7 @@ from dynadiag.fix.edits import EditError
 from dynadiag.model.report import Report
 
 _LONGEST_FILE = 4 << 20
+BOM: Final = "\ufeff"
 
 
 class Sources:
@@ -20,6 +23,7 @@ class Sources:
         self.root = project_root(script)
         self.texts: dict[str, str] = {}
         self.modules: dict[str, str] = {}
+        self._marked: set[str] = set()
         self._report = report
 
     def text(self, file: str) -> tuple[str, str]:
@@ -30,7 +34,7 @@ class Sources:
                 raise EditError(f"{file} is not a file of the script's project")
             if file in self._report.changed_sources:
                 raise EditError(f"{file} is no longer as it ran")
-            self.texts[path] = _text(path)
+            self.texts[path] = self._read(path)
         return path, self.texts[path]
 
     def library_text(self, file: str) -> tuple[str, str]:
@@ -44,12 +48,23 @@ class Sources:
             parts = min((one.with_suffix("").parts for one in inside), key=len, default=())
             if not parts or not path.endswith(".py") or not all(one.isidentifier() for one in parts):
                 raise EditError(f"{file} is not a module of an installed package")
-            self.texts[path] = _text(path)
+            self.texts[path] = self._read(path)
             self.modules[path] = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         return path, self.texts[path]
 
+    def whole(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """The texts as files have them: with the mark that some begin with."""
+        return {path: BOM + text if path in self._marked else text for path, text in texts.items()}
 
-def _text(path: str) -> str:
+    def _read(self, path: str) -> str:
+        text = text_of(path)
+        if text.startswith(BOM):
+            self._marked.add(path)
+        return text.removeprefix(BOM)
+
+
+def text_of(path: str) -> str:
+    """The text of a source file. Raises EditError for one that cannot be changed as a text."""
     try:
         data = read_small(Path(path), _LONGEST_FILE + 1)
         text = data.decode("utf-8")

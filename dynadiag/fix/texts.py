@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -88,7 +89,7 @@ def _around(node: ast.expr, name: str, one: Candidate) -> Iterator[Mark]:
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> str:
-    rows = [row.encode() for row in text.splitlines(keepends=True)]
+    rows = [row.encode() for row in io.StringIO(text)]
     # Behind before in front of, at one column: the end of one expression and the beginning of another.
     for line, column, put, _ in sorted(set(marks), key=lambda mark: (mark[0], mark[1], mark[2] == ")"), reverse=True):
         row = rows[line - 1]

@@ -5,45 +5,52 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 
+import libcst as cst
+from libcst import matchers
+
 from dynadiag.fix.edits import Edit, EditError
+from dynadiag.fix.syntax import tree_of
 from dynadiag.model.report import Advice
 
 SLUG = "compile-dynamic"
+_COMPILE = matchers.Attribute(matchers.Name("torch"), matchers.Name("compile"))
 SHAPES = "parameter-shapes"
 """The advice whose options are set as well."""
 
 
 def compiled_dynamic(file: str, text: str) -> Edit:
     """The edit of the file's one `torch.compile`. Raises EditError where there is not one that says nothing of `dynamic`."""
-    found = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Attribute) and ast.unparse(one) == "torch.compile"]
+    tree = tree_of(text)
+    found = matchers.findall(tree.module, _COMPILE)
     if len(found) != 1:
         raise EditError(f"the script uses `torch.compile` in {len(found)} places")
-    (name,) = found
-    call = next((one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call) and _place(one.func) == _place(name)), None)
-    if call is not None and any(one.arg in (None, "dynamic") for one in call.keywords):
+    holders = [one for one in tree.around if found[0] in matchers.findall(one, _COMPILE)]
+    holder = min(holders, key=lambda one: len("".join(*tree.codes([one]))))
+    (old,) = tree.codes([holder])
+    calls = matchers.findall(holder, matchers.Call(func=_COMPILE))
+    if not calls and not isinstance(holder, cst.Decorator):
+        raise EditError("`torch.compile` is not called where it stands")
+    call = calls[0] if calls else cst.Call(cst.ensure_type(found[0], cst.Attribute))
+    new = holder.deep_replace(calls[0] if calls else found[0], _told(cst.ensure_type(call, cst.Call)))
+    return Edit(file=file, old=tuple(old), new=tuple(*tree.codes([new])), near=tree.row(holder))
+
+
+def _told(call: cst.Call) -> cst.Call:
+    """The call with `dynamic=True` behind its arguments, on a line of its own where these are."""
+    told = cst.Arg(cst.Name("True"), keyword=cst.Name("dynamic"), equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
+    if any(one.star == "**" or (one.keyword is not None and one.keyword.value == "dynamic") for one in call.args):
         raise EditError("`torch.compile` is told already which sizes are dynamic")
-    if call is not None and call.lineno != call.end_lineno:
-        raise EditError("`torch.compile` is called on several lines")
-    row = text.splitlines()[name.lineno - 1].encode()
-    if call is None:
-        if not row.strip().startswith(b"@"):
-            raise EditError("`torch.compile` is not called where it stands")
-        at, put = name.end_col_offset or 0, b"(dynamic=True)"
-    else:
-        at = (call.end_col_offset or 0) - 1
-        put = b", dynamic=True" if call.args or call.keywords else b"dynamic=True"
-    new = row[:at] + put + row[at:]
-    return Edit(file=file, old=(row.strip().decode(),), new=(new.strip().decode(),), near=name.lineno)
+    if not call.args:
+        return call.with_changes(args=[told])
+    *others, last = call.args
+    line = call.whitespace_before_args
+    comma = cst.Comma(whitespace_after=line if isinstance(line, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" "))
+    return call.with_changes(args=[*others, last.with_changes(comma=comma), told.with_changes(comma=last.comma)])
 
 
 def options_of(file: str, advice: Iterable[Advice]) -> Iterator[Edit]:
     """The edits that set the options which these advices set."""
     for one in advice:
         yield Edit(file=file, old=(), new=tuple((one.after or "").splitlines()))
-
-
-def _place(node: ast.expr) -> tuple[int, int, int | None]:
-    return node.lineno, node.col_offset, node.end_col_offset

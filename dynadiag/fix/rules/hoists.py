@@ -9,7 +9,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.fix.edits import Edit, EditError, Span, dedented
+import libcst as cst
+
+from dynadiag.fix.edits import Edit, EditError, alone, with_value
 
 HOIST = "hoist-out-of-loop"
 CONSTANT = "hoist-constant"
@@ -95,17 +97,8 @@ def _parameters(node: ast.AST) -> set[str]:
 
 def _moved(file: str, text: str, loop: ast.For | ast.While, statement: ast.stmt) -> tuple[Edit, Edit]:
     """The edit that puts the statement before the loop, and the one that takes it out."""
-    rows = text.splitlines()
-    header = rows[loop.lineno - 1].strip()
-    if loop.body[0].lineno == loop.lineno or not _ends_header(header):
-        raise EditError("the loop's first line holds more than its header")
-    taken = dedented(text, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-    put = Edit(file=file, old=(header,), new=(*taken, header), near=loop.lineno)
-    return put, Edit(file=file, old=taken, new=(), near=statement.lineno)
-
-
-def _ends_header(row: str) -> bool:
-    return row.partition("#")[0].rstrip().endswith(":")
+    taken = alone(text, statement)
+    return Edit(file=file, old=(), new=taken, near=loop.lineno), Edit(file=file, old=taken, new=(), near=statement.lineno)
 
 
 def makes_constant(row: str) -> bool:
@@ -158,8 +151,6 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     target = None if made is None else _target(made)
     if function is None or made is None or target is None or not isinstance(made.value, ast.Call):
         raise EditError("the line makes no value for a name, in a function of the module")
-    if made.lineno != made.end_lineno:
-        raise EditError("the value is made on several lines")
     why = _why_not_constant(tree, function, made, target)
     if why is not None:
         raise EditError(why)
@@ -167,11 +158,10 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     if any(one.id == name for one in _names(tree)):
         raise EditError(f"`{name}` is there already")
     first = min([function.lineno, *(one.lineno for one in function.decorator_list)])
-    head = text.splitlines()[first - 1].strip()
-    line = text.splitlines()[row - 1].strip()
-    value = ast.get_source_segment(text, made.value)
-    before = Edit(file=file, old=(head,), new=(f"{name} = {value}", "", "", head), near=first)
-    return (before, Edit(file=file, old=(line,), new=(line.replace(str(value), name, 1),), near=row)), name
+    old = alone(text, made)
+    new, (value, *more) = with_value(old, lambda value: cst.Name(name))
+    before = Edit(file=file, old=(), new=(f"{name} = {value}", *more, "", ""), near=first)
+    return (before, Edit(file=file, old=old, new=new, near=row)), name
 
 
 def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Assign, target: str) -> str | None:
@@ -195,8 +185,3 @@ def _bound(statement: ast.stmt) -> list[ast.Name]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [ast.Name(statement.name)]
     return [one for one in _names(statement) if isinstance(one.ctx, ast.Store)]
-
-
-def spans_of(edits: tuple[Edit, ...]) -> tuple[Span, ...]:
-    """The old lines of edits that know where they are."""
-    return tuple(Span(one.near or 0, (one.near or 0) + len(one.old)) for one in edits)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+import libcst as cst
+
 from dynadiag.advice.source import dotted
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span, applied, dedented
+from dynadiag.fix.edits import Edit, EditError, alone, placed, with_value
 
 WARN = "dynadiag_warn"
 """The name of the helper that gives a warning from the line that it is told."""
@@ -24,12 +26,10 @@ def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None
     if said is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
     owner, method = dotted(call.func.value) or "", call.func.attr
-    if call.func.lineno != call.func.end_lineno:
-        raise EditError("the call is written over several lines up to its name")
     if _is_once(call, owner):
         helper = f"dynadiag_{method}"
         body = (f"def {helper}(*words):", f"    {owner}.{method}(*words)")
-        return _through(cure, file, text, said, helper, "", body, f"the message of `{owner}.{method}`, which is given once anyway,")
+        return _through(cure, file, text, said, helper, None, body, f"the message of `{owner}.{method}`, which is given once anyway,")
     if owner != "warnings" or method != "warn":
         return None
     if not any(
@@ -44,7 +44,7 @@ def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None
         f"def {WARN}(line, message, category=UserWarning):",
         f"    warnings.warn_explicit(message, category, __file__, line, __name__, {registry})",
     )
-    return _through(cure, file, text, said, WARN, f"{call.lineno}, ", body, "a warning that is shown once anyway")
+    return _through(cure, file, text, said, WARN, call.lineno, body, "a warning that is shown once anyway")
 
 
 def _is_once(call: ast.Call, owner: str) -> bool:
@@ -53,21 +53,18 @@ def _is_once(call: ast.Call, owner: str) -> bool:
     return is_logger and not call.keywords and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_once")
 
 
-def _through(cure: str, file: str, text: str, said: ast.Expr, helper: str, first: str, body: tuple[str, ...], what: str) -> Candidate:
-    """The call of `said` through a helper, which is given `first` before the arguments."""
-    call = said.value
-    assert isinstance(call, ast.Call)
-    old = dedented(text, range(said.lineno, (said.end_lineno or said.lineno) + 1))
-    begin, end = call.func.col_offset - said.col_offset, (call.func.end_col_offset or 0) - said.col_offset
-    behind = old[0][end:].lstrip()
-    if not behind.startswith("("):
-        raise EditError("the call is written over several lines up to its name")
-    new = (f"{old[0][:begin]}{helper}({first}{behind[1:]}".rstrip(), *old[1:])
+def _through(cure: str, file: str, text: str, said: ast.Expr, helper: str, line: int | None, body: tuple[str, ...], what: str) -> Candidate:
+    """The call of `said` through a helper, which is given `line` before the arguments."""
+    old = alone(text, said)
+
+    def through(call: cst.Call) -> cst.Call:
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        first = [] if line is None else [cst.Arg(cst.Integer(str(line)), comma=comma)]
+        return call.with_changes(func=cst.Name(helper), args=[*first, *call.args])
+
+    new, _ = with_value(old, through)
     added = ("", "", "@torch._dynamo.assume_constant_result", *body, "", "")
     edits = (Edit(file=file, old=old, new=new, near=said.lineno), Edit(file=file, old=(), new=added))
-    spans = []
-    for edit in edits:
-        _, now = applied(text, edit)
-        spans.append(Span(now.begin, now.begin + len(edit.old)))
+    spans = tuple(placed(text, edit) for edit in edits)
     slug = WARN_SLUG if helper == WARN else "log-while-tracing"
-    return Candidate(id="", slug=slug, text=f"Give {what} while Dynamo traces", edits=edits, spans=tuple(spans), cures=(cure,))
+    return Candidate(id="", slug=slug, text=f"Give {what} while Dynamo traces", edits=edits, spans=spans, cures=(cure,))

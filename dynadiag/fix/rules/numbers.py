@@ -11,7 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.advice.source import dotted
-from dynadiag.fix.edits import Edit, EditError, dedented
+from dynadiag.fix.edits import Edit, EditError, alone
+from dynadiag.fix.syntax import rows_of
 
 BESIDE = "dynadiag_numbers"
 _INTEGERS = ("torch.long", "torch.int64", "torch.int", "torch.int32")
@@ -62,9 +63,9 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
         raise EditError(f"`{ast.unparse(written)}` may write `{name}`")
     _check_uses(function, names)
     nested = isinstance(_element(loop), ast.Tuple)
-    line = text.splitlines()[loop.lineno - 1].strip()
+    line = rows_of(text)[loop.lineno - 1].strip()
     over = ast.unparse(loop.iter)
-    if line.count(over) != 1 or loop.body[0].lineno == loop.lineno:
+    if line.count(over) != 1:
         raise EditError("the loop is not written on a line of its own")
     new = line.replace(over, over.replace(name, f'getattr({name}, "{BESIDE}", {name})'))
     edits = [_kept(file, text, one, name, nested=nested) for one in made]
@@ -105,9 +106,7 @@ def _made_of(statement: ast.Assign, name: str) -> str | None:
 
 def _kept(file: str, text: str, made: ast.Assign, name: str, *, nested: bool) -> Edit:
     source = _made_of(made, name)
-    old = dedented(text, range(made.lineno, (made.end_lineno or made.lineno) + 1))
-    if old[0].strip() != old[0] or ast.unparse(ast.parse("\n".join(old))) != ast.unparse(made):
-        raise EditError(f"`{name}` is made on a line with other statements")
+    old = alone(text, made)
     numbers = f"[[int(n) for n in one] for one in {source}]" if nested else f"[int(n) for n in {source}]"
     new = (*old, f"if isinstance({source}, (list, tuple)):", f"    {name}.{BESIDE} = {numbers}")
     return Edit(file=file, old=old, new=new, near=made.lineno)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice import legality
 from dynadiag.advice.source import dotted
-from dynadiag.fix.edits import Edit, EditError
+from dynadiag.fix.edits import Edit, EditError, codes
 
 PREFIX = "dynadiag_operator_"
 _FRESH = frozenset(
@@ -116,7 +115,10 @@ def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
         if shared and _targets(one) & set(apart):
             raise EditError(f"`{ast.unparse(one)}` may share memory with `{min(shared)}`, which is written")
     numbers = tuple(one for one in given if one not in written and _is_number(function, one))
-    rows = _segments(text, block, range(first, last + 1))
+    lines = range(block[first].lineno, (block[last].end_lineno or block[last].lineno) + 1)
+    rows = dict(enumerate(codes(text, lines), start=first))
+    if len(rows) != last + 1 - first:
+        raise EditError("the lines share a line with other statements")
     body = [line for one in members for line in rows[one]]
     name = f"{PREFIX}{function.name.strip('_')[:24]}_{hashlib.sha256(chr(10).join(body).encode()).hexdigest()[:8]}"
     made = Operator(name=name, given=given, written=written, numbers=numbers, rows=tuple(body))
@@ -335,17 +337,3 @@ def _is_number(function: _Function, name: str) -> bool:
     annotated = [one for one in ast.walk(function) if isinstance(one, ast.arg) and one.arg == name and one.annotation is not None]
     sizes = (isinstance(one, ast.Constant) or ".shape" in ast.unparse(one)[-12:] or ".size(" in ast.unparse(one)[-12:] for one in values)
     return (bool(values) and all(sizes)) or any(ast.unparse(one.annotation) == "int" for one in annotated if one.annotation is not None)
-
-
-def _segments(text: str, block: Sequence[ast.stmt], places: range) -> dict[int, list[str]]:
-    """The rows of each statement without the indentation of the block, with the comments and empty rows between it and the one before."""
-    rows = text.splitlines()
-    found: dict[int, list[str]] = {}
-    begin = block[places.start].lineno
-    for at in places:
-        end = block[at].end_lineno or block[at].lineno
-        found[at] = textwrap.dedent("\n".join(rows[begin - 1 : end])).splitlines()
-        if ast.unparse(ast.parse("\n".join(found[at]))) != ast.unparse(block[at]):
-            raise EditError("the lines share a line with other statements")
-        begin = end + 1
-    return found

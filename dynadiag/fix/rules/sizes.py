@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 
-from dynadiag.fix.edits import Edit, EditError
+import libcst as cst
+
+from dynadiag.fix.edits import Edit, EditError, alone, with_value
 
 _REDUCTIONS = ("max", "min", "sum", "amax", "amin")
 
@@ -27,10 +29,9 @@ def read_once(file: str, text: str, row: int) -> Edit:
     made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign) and _made(one) in names]
     if len(made) != 1:
         raise EditError("no line is known that makes the tensor which is used as a number")
-    line = text.splitlines()[made[0].lineno - 1]
-    if made[0].lineno != made[0].end_lineno or line[: made[0].col_offset].strip() or line[made[0].end_col_offset :].strip():
-        raise EditError("the tensor that is used as a number is made on several lines")
-    return Edit(file=file, old=(line.strip(),), new=(f"{line.strip()}.item()",), near=made[0].lineno)
+    old = alone(text, made[0])
+    new, _ = with_value(old, lambda value: cst.Call(cst.Attribute(value, cst.Name("item"))))
+    return Edit(file=file, old=old, new=new, near=made[0].lineno)
 
 
 def read_outside(file: str, text: str, row: int) -> Edit | None:
@@ -41,11 +42,11 @@ def read_outside(file: str, text: str, row: int) -> Edit | None:
         return None
     tests = [one.test for one in ast.walk(tree) if isinstance(one, ast.If)]
     asked = {one.id for test in tests for one in ast.walk(test) if isinstance(one, ast.Name)}
-    line = text.splitlines()[row - 1].strip()
-    if read.targets[0].id not in asked or not line.endswith(".item()") or not any(_is_torch(one) for one in tree.body):
+    if read.targets[0].id not in asked or not any(_is_torch(one) for one in tree.body):
         return None
-    new = ("with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):", f"    {line}")
-    return Edit(file=file, old=(line,), new=new, near=row)
+    old = alone(text, read)
+    new = ("with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):", *(f"    {line}" for line in old))
+    return Edit(file=file, old=old, new=new, near=row)
 
 
 def _is_torch(statement: ast.stmt) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from dynadiag.capture.compiled_calls import APART
-from dynadiag.fix.edits import Edit, EditError
+from dynadiag.fix.edits import Edit, EditError, alone
 from dynadiag.fix.inside.running import WATCH
 
 SLUG = "compile-model-apart"
@@ -27,7 +27,7 @@ def compiled_apart(file: str, text: str, function: str, model: str, *, in_place:
     step, options = _step(file, text, tree, function)
     if not in_place and (named := next((one for one in _NAMES if one in text), None)) is not None:
         raise EditError(f"what `torch.compile` gives is another object with other names in its `state_dict()`, and `{named}` is used")
-    rows = _rows(text, binds[0])
+    rows = alone(text, binds[0])
     new, seen = (_compiled(model, one, in_place=in_place) for one in (options, [*options, f"{APART}=True"]))
     return Edit(file=file, old=rows, new=(*rows, new), near=binds[0].lineno, observed=(*rows, seen)), step
 
@@ -46,8 +46,8 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
         if ast.unparse(call.func if call is not None else decorator) == "torch.compile":
             if call is not None and call.args:
                 raise EditError("the decorator is given more than options")
-            rows = _rows(text, decorator)
-            return Edit(file=file, old=rows, new=(), near=decorator.lineno, observed=(f"@{WATCH}",)), _options(call)
+            old = (f"@{ast.unparse(decorator)}",)
+            return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{WATCH}",)), _options(call)
     calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.compile" and one.args]
     calls = [one for one in calls if ast.unparse(one.args[0]) == function]
     holders = [one for one in tree.body if isinstance(one, ast.Assign) and one.value in calls]
@@ -56,7 +56,7 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
     left = ", ".join(ast.unparse(one) for one in holders[0].targets)
     edit = Edit(
         file=file,
-        old=_rows(text, holders[0]),
+        old=alone(text, holders[0]),
         new=(f"{left} = {function}",),
         near=holders[0].lineno,
         observed=(f"{left} = {WATCH}({function})",),
@@ -78,11 +78,3 @@ def _is_constant(node: ast.expr) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _rows(text: str, node: ast.stmt | ast.expr) -> tuple[str, ...]:
-    rows = text.splitlines()[node.lineno - 1 : node.end_lineno]
-    indent = len(rows[0]) - len(rows[0].lstrip())
-    if indent or any(one in rows[-1] for one in ";"):
-        raise EditError("the line holds more than one statement")
-    return tuple(rows)

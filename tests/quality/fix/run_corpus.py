@@ -23,7 +23,7 @@ from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.candidates import UNSAFE, has_branch
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, Span, applied
+from dynadiag.fix.edits import Edit, placed
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
@@ -153,8 +153,7 @@ def natural(source: str, runs: Runs) -> str | None:
     sources = Sources(report, script)
     path, text = sources.text(str(script))
     edit = Edit(file=path, old=tuple(old), new=tuple(new))
-    now = applied(text, edit)[1]
-    span = Span(now.begin, now.begin + len(old))
+    span = placed(text, edit)
     cures = tuple(one.fingerprint for one in report.findings if one.where is not None and one.where.line in range(span.begin, span.end))
     prover = Prover(runner=runs.runner("natural"), originals=sources.texts, backend="eager")
     change = Candidate(id="x1", slug="trap", text="", edits=(edit,), spans=(span,), cures=cures, branch=has_branch(edit))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError
-from dynadiag.fix.patch_module import IMPORT, NAME, patch_module, with_import
+from dynadiag.fix.edits import Edit, EditError, placed, with_first
+from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.texts import changed
 
 LIBRARY = '''"""A package."""
@@ -52,11 +52,8 @@ MAIN = "import library\nprint(library.Layer().run(1), library.Layer().run(1, mor
 
 
 def change(old: str, new: str, row: int) -> Candidate:
-    from dynadiag.fix.edits import applied
-
     edit = Edit(file="/library.py", old=(old,), new=(new,), near=row)
-    span = applied(LIBRARY, edit)[1]
-    return Candidate(id="x1", slug="s", text="", edits=(edit,), spans=(span,), cures=("f",))
+    return Candidate(id="x1", slug="s", text="", edits=(edit,), spans=(placed(LIBRARY, edit),), cures=("f",))
 
 
 def made(*changes: Candidate) -> str:
@@ -92,15 +89,23 @@ def test_a_function_that_is_another_one_stays_and_that_is_said_once(tmp_path):
     assert "library.Layer.run is not the one that dynadiag_patches was made for" in err
 
 
+def test_a_text_over_several_lines_stays_as_it_is_in_the_copy():
+    library = 'class A:\n    def f(self, x):  # f\n        y = x + 1\n        return """a\n  b""" * y\n'
+    edit = Edit(file="/library.py", old=("y = x + 1",), new=("y = x + 2",), near=3)
+    change = Candidate(id="x1", slug="s", text="", edits=(edit,), spans=(placed(library, edit),), cures=("f",))
+    text = patch_module({"/library.py": library}, changed({"/library.py": library}, [change]), {"/library.py": "library"}, [change])
+    assert '        def f(self, x):\n            y = x + 2\n            return """a\n  b""" * y\n' in text
+
+
 def test_what_cannot_be_copied_is_refused():
     with pytest.raises(EditError, match="stands on one line"):
-        made(change("def plain(x): return x", "def plain(x): return -x", 34))
+        made(change("return x", "return -x", 1 + LIBRARY.splitlines().index("    def plain(x): return x")))
     with pytest.raises(EditError, match="in no function"):
         made(change("__hidden = 3", "__hidden = 4", 20))
 
 
 def test_the_import_comes_before_all_others():
-    assert with_import("#!/usr/bin/python\nimport a\n") == f"#!/usr/bin/python\n{IMPORT}\nimport a\n"
+    assert with_first("#!/usr/bin/python\nimport a\n", IMPORT) == f"#!/usr/bin/python\n{IMPORT}\nimport a\n"
     text = '"""Words."""\nfrom __future__ import annotations\n\nimport a\n'
-    assert with_import(text).splitlines()[2] == IMPORT
-    assert ast.parse(with_import("import a"))
+    assert with_first(text, IMPORT).splitlines()[2] == IMPORT
+    assert ast.parse(with_first("import a", IMPORT))

@@ -42,6 +42,10 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     assert "not a Python source file" in refused("x.zip")
     assert "not a Python source file" in refused("x.pyc")
     assert "--format" in refused("--diff", "--format", "json", "train.py")
+    (folder / "deep.py").write_text(f"open('ran', 'w')\nx = {'+'.join('1' * 1000)}\n")
+    assert "fix cannot change deep.py: LibCST does not know its syntax" in refused("deep.py")
+    (folder / "latin.py").write_bytes("# -*- coding: latin-1 -*-\nopen('ran', 'w')  # é\n".encode("latin-1"))
+    assert "fix cannot change latin.py: " in refused("latin.py")
     assert not (folder / "ran").exists() and not (folder / "dynadiag-runs").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Span, applied
+from dynadiag.fix.edits import placed
 from dynadiag.fix.patch_module import patch_module
 from dynadiag.fix.rules.numbers import with_numbers
 from dynadiag.fix.rules.operators import as_operator
@@ -148,7 +148,7 @@ def test_an_operator_and_numbers_beside_a_tensor_are_put_into_a_package(tmp_path
     changes = []
     for number, (rule, begin) in enumerate(rules):
         edits = rule(file, LOOPS, next(at for at, row in enumerate(rows, start=1) if row.strip().startswith(begin)))
-        spans = [Span(now.begin, now.begin + len(edit.old)) for edit in edits for _, now in [applied(LOOPS, edit)]]
+        spans = [placed(LOOPS, edit) for edit in edits]
         changes.append(Candidate(id=f"x{number}", slug="s", text="", edits=tuple(edits), spans=tuple(spans), cures=("f",)))
     originals = {file: LOOPS}
     (tmp_path / "dynadiag_patches.py").write_text(patch_module(originals, changed(originals, changes), {file: "library"}, changes))

@@ -40,6 +40,8 @@ def step(x):
     s = y.mean().item()
     return y * s
 """
+# As an editor on another system leaves it: a mark, tabs, other line ends.
+WRITTEN = ("\ufeff" + HELPER.replace("    ", "\t").replace("\n", "\r\n")).encode()
 
 
 def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -55,11 +57,11 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     """The script is a module of a package, run with -m; its run directory is asked once more, and nothing is proven twice."""
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text(SCRIPT)
-    (tmp_path / "job" / "helper.py").write_text(HELPER)
+    (tmp_path / "job" / "helper.py").write_bytes(WRITTEN)
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     done = dynadiag(tmp_path, "fix", "--out", "run", "-m", "job.train", "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "job" / "helper.py").read_text() == HELPER
+    assert (tmp_path / "job" / "helper.py").read_bytes() == WRITTEN
     assert "2 of 2 findings cured and proven, 2 changes" in done.stdout
     told = json.loads((tmp_path / "run" / "fix.json").read_text())
     jsonschema.validate(told, json.loads((ROOT / "docs" / "fix.schema.json").read_text()))
@@ -71,7 +73,9 @@ def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     assert json.loads((tmp_path / "run" / "fix.json").read_text())["cpu"]["runs"] < told["cpu"]["runs"]
     before = subprocess.run([sys.executable, "-m", "job.train", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     subprocess.run(["git", "apply", "run/fixes.patch"], cwd=tmp_path, check=True)
-    assert (tmp_path / "job" / "helper.py").read_text() == (tmp_path / "run" / "fixed" / "job" / "helper.py").read_text() != HELPER
+    fixed = (tmp_path / "job" / "helper.py").read_bytes()
+    assert fixed == (tmp_path / "run" / "fixed" / "job" / "helper.py").read_bytes() != WRITTEN
+    assert fixed.startswith(WRITTEN[:50]) and fixed.endswith(b"\r\n\treturn y * s\r\n") and b"\t# which way\r\n\ty = torch.where(" in fixed
     after = subprocess.run([sys.executable, "-m", "job.train", "4"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert before == after
     assert done.stdout.startswith(before)
