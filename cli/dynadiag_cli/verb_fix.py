@@ -97,28 +97,40 @@ def fix(
 def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
     from dynadiag.fix.baseline import baseline_of, check_script, script_of_module
+    from dynadiag.fix.launch import split
 
+    launch: tuple[str, ...] = ()
     if (mode := ctx.meta.get(MODE, "path")) == "command":
-        raise UsageError("fix proves the calls of one process, and a command behind -- may start several: pass the script, or -m MODULE")
+        launch, words = split(target, Path.cwd())
+        if not launch:
+            raise UsageError("a command behind -- is a launcher with its script: pass a script that Python runs itself, or -m MODULE")
+        mode, target = ("module", list(words[1:])) if words[0] == "-m" else ("path", list(words))
     if mode == "module":
-        return _recorded(target, script_of_module(target[0], Path.cwd()), out, force)
+        if not target:
+            raise UsageError("-m names no module")
+        return _recorded(launch, target, script_of_module(target[0], Path.cwd()), out, force)
+    if launch:
+        check_script(Path(target[0]))
+        return _recorded(launch, target, None, out, force)
     recording = recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))
-        return _recorded(target, None, out, force)
+        return _recorded((), target, None, out, force)
     if out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
     return baseline_of(recording)
 
 
-def _recorded(target: list[str], module: Path | None, out: Path | None, force: bool) -> Baseline:
-    """`module` is the file of a module; None for a script."""
+def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, out: Path | None, force: bool) -> Baseline:
+    """Record it, started by `launch` (nothing: Python itself); `module` is the file of a module, None for a script."""
     from dynadiag import record
     from dynadiag.fix.baseline import Baseline
 
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    kind = record.Target("script" if module is None else "module", tuple(target))
-    done = record.record(kind, record.RecordOptions(out=out, force=force, announce=True))
+    program = record.Target("script" if module is None else "module", tuple(target))
+    if launch:
+        program = record.Target("command", (*launch, *(() if module is None else ("-m",)), *target))
+    done = record.record(program, record.RecordOptions(out=out, force=force, announce=True))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
@@ -126,6 +138,7 @@ def _recorded(target: list[str], module: Path | None, out: Path | None, force: b
         raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
     return Baseline(
         directory=done.directory,
+        launch=launch,
         script=Path(target[0]) if module is None else module,
         module=None if module is None else target[0],
         arguments=tuple(target[1:]),

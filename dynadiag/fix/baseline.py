@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.fix.inside.running import RunJob
+from dynadiag.fix.launch import split
 from dynadiag.fix.runs import report_on
 from dynadiag.fix.sources import BOM, Sources, text_of
 from dynadiag.fix.syntax import EditError, tree_of
@@ -27,7 +28,8 @@ _LEAST_BYTES, _MOST_BYTES = 256 << 20, 16 << 30
 class Baseline:
     """The recorded script: where, what it was started with, and from which folder. `cpu_s` and `wall_s` are what it took, where known.
 
-    `module` is its name where it was started with `-m`; `home` the file that is changed where the script is ours and only calls it.
+    `launch` is the launcher that started it, with its options. `module` is its name where it was started with `-m`; `home` the file that is
+    changed where the script is ours and only calls it.
     """
 
     directory: Path
@@ -36,6 +38,7 @@ class Baseline:
     arguments: tuple[str, ...]
     folder: Path
     home: Path | None = None
+    launch: tuple[str, ...] = ()
     cpu_s: float | None = None
     wall_s: float = 0.0
 
@@ -74,7 +77,8 @@ def baseline_of(directory: Path) -> Baseline:
     command, folder = sources.info.command, sources.info.cwd
     if not is_ours(directory, sources.logs) or not command or folder is None:
         raise UsageError(f"{directory} was not recorded here by `dynadiag explain`: run `dynadiag fix` on the script")
-    words = list(command[1:])
+    launch, behind = split(command, Path(folder))
+    words = list(behind)
     module = words[1] if words[:1] == ["-m"] and len(words) > 1 else None
     if module is not None:
         del words[0]
@@ -89,7 +93,8 @@ def baseline_of(directory: Path) -> Baseline:
         check_script(script)
     else:
         script = script_of_module(module, Path(folder))
-    return Baseline(directory=directory, script=script, module=module, arguments=tuple(words[1:]), folder=Path(folder))
+    arguments = tuple(words[1:])
+    return Baseline(directory=directory, script=script, module=module, arguments=arguments, folder=Path(folder), launch=launch)
 
 
 def read(baseline: Baseline) -> tuple[Report, Sources]:
@@ -99,7 +104,7 @@ def read(baseline: Baseline) -> tuple[Report, Sources]:
         raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
     if changed := changed_sources(report.run):
         raise UsageError(f"{changed[0]} is no longer as it was recorded: run `dynadiag fix` on the script")
-    if report.summary.processes > 1:
+    if report.summary.processes > 1 and not baseline.launch:
         raise UsageError(f"{baseline.script} compiles in {report.summary.processes} processes: fix proves programs of one")
     sources = Sources(report, baseline.home or baseline.script)
     sources.text(sources.script)

@@ -25,12 +25,12 @@ from dynadiag.record import RecordOptions, Target, record
 from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 
 _LARGEST_OUTPUT = 64 << 20
-_LARGEST_REPLY = 4 << 20
+LARGEST_REPLY = 4 << 20
 _PATIENCE_S = 5.0
 TIMES = 20.0
 SEEDED = {"PYTHONHASHSEED": "0"}
 _WARNED = re.compile(r"/.+?:\d+: \w*Warning: ")
-_ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+ALONE = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -71,7 +71,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **_ALONE, **SEEDED},
+                env={**os.environ, **ALONE, **SEEDED},
             )
         assert self._process.stdout is not None
         self._lines = LineReader(self._process.stdout.fileno())
@@ -110,7 +110,7 @@ class Worker:
         return parsed(line or b"") or {}
 
     def _ended(self) -> str:
-        return f"the process that runs proofs has ended: {_last_line(self._log)}"
+        return f"the process that runs proofs has ended: {last_line(self._log)}"
 
 
 class Runner:
@@ -139,7 +139,7 @@ class Runner:
         self._longest_s = max(self._longest_s, time.monotonic() - begun if reply.get("ended") else 0.0)
         self.runs += 1
         self.cpu_s += float(reply.get("cpu_s", 0.0))
-        outcome = _outcome(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
+        outcome = outcome_of(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
         return replace(outcome, changes=changes)
 
     def compare_fewer_calls(self, most: int) -> str:
@@ -163,12 +163,12 @@ class Runner:
         done = record(target, RecordOptions(out=directory, timeout_s=self._limit_s, environment=SEEDED))
         self.runs += 1
         try:
-            reply = parsed(read_small(file.with_suffix(".reply"), _LARGEST_REPLY)) or {}
+            reply = parsed(read_small(file.with_suffix(".reply"), LARGEST_REPLY)) or {}
         except OSError:
             reply = {}
         if not reply:
             reply = {"ended": False, "why": f"the process ended with exit status {done.exit_status}"}
-        return _outcome({"ended": True, **reply}, folder, directory if done.directory is not None else None)
+        return outcome_of({"ended": True, **reply}, folder, directory if done.directory is not None else None)
 
     def difference(
         self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = ()
@@ -190,7 +190,8 @@ class Runner:
         return bool(self._ask({"do": "gradients", "reference": str(outcome.values)})["gradients"])
 
 
-def _outcome(reply: Mapping[str, Any], folder: Path, log: Path | None) -> Outcome:
+def outcome_of(reply: Mapping[str, Any], folder: Path, log: Path | None) -> Outcome:
+    """What a run said and left in its folder; `log` is the folder of its recording."""
     values = folder / "values"
     return Outcome(
         ended=bool(reply.get("ended")),
@@ -220,6 +221,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """The last line that was printed into a file."""
     rows = _text(path).strip().splitlines()
     return rows[-1] if rows else f"nothing was printed, see {path}"

@@ -20,6 +20,7 @@ from dynadiag.fix.baseline import Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, patch, with_first
+from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
@@ -79,7 +80,11 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
             worker = Worker(folder)
             stack.callback(worker.close)
             limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
-            return Runner(folder, job_of(baseline, folder), worker.ask, timeout_s=limit_s, on_device=used_gpu(report))
+            job = job_of(baseline, folder)
+            if baseline.launch:
+                job = replace(job, cap_bytes=job.cap_bytes // report.summary.processes)
+                return LaunchedRunner(folder, job, worker.ask, baseline.launch, timeout_s=limit_s)
+            return Runner(folder, job, worker.ask, timeout_s=limit_s, on_device=used_gpu(report))
 
         result = fix_with(baseline, options, say, runner)
     # The worker is counted when it has ended.
@@ -192,6 +197,9 @@ def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOpti
     """Time the program before and after; what makes it slower goes, and the last run is made again without it."""
     assert state.search is not None
     wanted = used_gpu(report) if options.bench is None else options.bench
+    if wanted and baseline.launch:
+        state.no_speed = "bench times one process, and the program has several"
+        return
     if wanted and any(edit.observed is not None for one in state.kept for edit in one.edits):
         state.no_speed = "what is compiled is another callable than before: `dynadiag bench --variants` compares whole iterations"
         return
@@ -263,7 +271,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         write_inside(baseline.directory, f"fixed/{Path(file).relative_to(sources.root)}", text)
     return FixResult(
         directory=str(baseline.directory),
-        command=(*((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
+        command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
         torch=next((one.torch for one in report.run.processes if one.torch), None),
         search_backend=state.backend,
         findings=findings,

@@ -15,7 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,7 +41,8 @@ class RunJob:
 
     `backend` takes the place of the script's own when it is compiled. `values` is the file for what calls were given and gave, `log` the
     folder for a recording, `output` that for what the program prints (`stdout`, `stderr`). `force` says which way conditions go, by number.
-    With `noise`, a seed, sums are off by what the order of adding may do.
+    With `noise`, a seed, sums are off by what the order of adding may do. `launched`: it runs in each process of a launcher, which have
+    folders of their own in `output` with all that they write.
     """
 
     script: str
@@ -59,6 +60,7 @@ class RunJob:
     force: Mapping[str, bool] = field(default_factory=dict)
     most_calls: int = 5
     cap_bytes: int = 2 << 30
+    launched: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """For `RunJob(**...)`."""
@@ -180,8 +182,14 @@ def _redirect(folder: Path) -> None:
 def main(job_file: str) -> None:
     """Do one job in this process; the reply goes beside it."""
     file = Path(job_file)
-    told = run(RunJob(**json.loads(file.read_text("utf-8"))))
-    write_file(file.with_suffix(".reply"), json.dumps(told))
+    job, reply = RunJob(**json.loads(file.read_text("utf-8"))), file.with_suffix(".reply")
+    if job.launched:
+        del sys.path[0]  # the folder of now, since launchers run modules without -P
+        folder = Path(job.output) / f"rank {int(os.environ['RANK']):05d}"
+        folder.mkdir()
+        job, reply = replace(job, output=str(folder), values=str(folder / "values")), folder / "reply"
+    told = run(job) | {"ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1"))}
+    write_file(reply, json.dumps(told))
 
 
 if __name__ == "__main__":
