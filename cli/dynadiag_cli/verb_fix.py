@@ -124,22 +124,26 @@ def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bo
 def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, out: Path | None, force: bool) -> Baseline:
     """Record it, started by `launch` (nothing: Python itself); `module` is the file of a module, None for a script."""
     from dynadiag import record
-    from dynadiag.fix.baseline import Baseline
+    from dynadiag.fix.baseline import CHANGES, Baseline
 
+    script = Path(target[0]) if module is None else module
+    text = script.read_bytes()
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     program = record.Target("script" if module is None else "module", tuple(target))
     if launch:
         program = record.Target("command", (*launch, *(() if module is None else ("-m",)), *target))
-    done = record.record(program, record.RecordOptions(out=out, force=force, announce=True))
+    done = record.record(program, record.RecordOptions(out=out, force=force, announce=True, required=True))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
     if done.told_to_end is not None or done.interrupted:
         raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
+    if script.read_bytes() != text:
+        raise UsageError(CHANGES.format(file=script))
     return Baseline(
         directory=done.directory,
         launch=launch,
-        script=Path(target[0]) if module is None else module,
+        script=script,
         module=None if module is None else target[0],
         arguments=tuple(target[1:]),
         folder=Path.cwd(),

@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.fix.inside.running import RunJob
@@ -22,6 +23,9 @@ from dynadiag.record.target import file_of_module
 from dynadiag.trace.sources import find_sources, shown
 
 _LEAST_BYTES, _MOST_BYTES = 256 << 20, 16 << 30
+
+
+CHANGES: Final = "{file} changes while it runs: fix proves programs that stay as they are"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import dynadiag
-from dynadiag.errors import OutputError
+from dynadiag.errors import OutputError, UsageError
 from dynadiag.files import write_file, write_inside
 from dynadiag.fix import libraries, texts
-from dynadiag.fix.baseline import Baseline, job_of, read
+from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, patch, with_first
@@ -166,6 +166,8 @@ def _searched(
         return state
     finally:
         state.backend = prover.backend or "the script's own"
+    if (changed := sources.changed()) is not None:
+        raise UsageError(CHANGES.format(file=changed))
     search = state.search = Search(prover=prover, until=until, say=say)
     search.run(wanted)
     state.kept = list(search.kept)

@@ -52,6 +52,10 @@ class Sources:
             self.modules[path] = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         return path, self.texts[path]
 
+    def changed(self) -> str | None:
+        """The first of these files that no longer holds what it did."""
+        return next((path for path, text in self.texts.items() if text_of(path).removeprefix(BOM) != text), None)
+
     def whole(self, texts: Mapping[str, str]) -> dict[str, str]:
         """The texts as files have them: with the mark that some begin with."""
         return {path: BOM + text if path in self._marked else text for path, text in texts.items()}

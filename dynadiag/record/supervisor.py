@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import dynadiag
-from dynadiag.errors import UsageError
+from dynadiag.errors import OutputError, UsageError
 from dynadiag.masking import masked_arguments
 from dynadiag.model import RunInfo
 from dynadiag.process_identity import identity
@@ -188,12 +188,17 @@ def _make_directory(target: Target, options: RecordOptions, progress: _Progress)
         if options.out is not None:
             return run_directory.chosen_directory(options.out, force=options.force).resolve()
         base = working_directory()
+        if base is None and options.required:
+            raise OutputError("the current folder was deleted: --out DIR gives the recording a place")
         if base is None:
             progress.warn("the current folder was deleted: the script runs unrecorded, without a report; --out DIR gives them a place")
             return None
         return run_directory.new_directory(Path(base), target.argv[0]).resolve()
     except OSError as error:
-        progress.warn(f"cannot write {error.filename or options.out}: {error.strerror}; the script runs unrecorded, without a report")
+        failed = f"cannot write {error.filename or options.out}: {error.strerror}"
+        if options.required:
+            raise OutputError(failed) from error
+        progress.warn(f"{failed}; the script runs unrecorded, without a report")
         return None
 
 

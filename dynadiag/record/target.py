@@ -35,7 +35,7 @@ class RecordOptions:
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
     `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; it gets further variables by `environment`.
-    `announce`: say on stderr where the recording goes.
+    `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written.
     """
 
     out: Path | None = None
@@ -50,6 +50,7 @@ class RecordOptions:
     output: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     announce: bool = False
+    required: bool = False
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

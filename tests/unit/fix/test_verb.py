@@ -38,7 +38,10 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     assert "site-packages" in refused(str(installed))
     assert "cannot run -m nothing.here: No module named 'nothing'" in refused("-m", "nothing.here")
     assert "site-packages" in refused("-m", "pytest")
-    assert "calls of one process" in refused("--", "torchrun", "train.py")
+    assert "knows one launcher, torchrun" in refused("--", "accelerate", "launch", "train.py")
+    assert "no script is found behind torchrun" in refused("--", "torchrun", "--standalone", "gone.py")
+    assert "site-packages" in refused("--", "torchrun", "--standalone", str(installed))
+    assert "a script that Python runs itself" in refused("--", "python", "train.py")
     assert "not a Python source file" in refused("x.zip")
     assert "not a Python source file" in refused("x.pyc")
     assert "--format" in refused("--diff", "--format", "json", "train.py")
@@ -46,7 +49,13 @@ def test_what_is_no_script_of_ones_own_is_refused(folder):
     assert "fix cannot change deep.py: LibCST does not know its syntax" in refused("deep.py")
     (folder / "latin.py").write_bytes("# -*- coding: latin-1 -*-\nopen('ran', 'w')  # é\n".encode("latin-1"))
     assert "fix cannot change latin.py: " in refused("latin.py")
+    assert "cannot write" in refused("--out", "train.py/run", "train.py")
     assert not (folder / "ran").exists() and not (folder / "dynadiag-runs").exists()
+
+
+def test_a_script_that_changes_while_it_runs_is_refused(folder):
+    (folder / "train.py").write_text("open(__file__, 'a').write('# again\\n')\n")
+    assert refused("train.py") == "train.py changes while it runs: fix proves programs that stay as they are"
 
 
 @pytest.mark.parametrize("name", ["round.py", "a\nb.py", "a\x00b.py"])
