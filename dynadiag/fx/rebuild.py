@@ -75,9 +75,10 @@ def rebuild(text: str, *, details: Mapping[str, Any] | None = None, options: Reb
     Raises NotRebuildableError whose message is the exact reason.
     """
     options = options or RebuildOptions()
-    source = read_graph_source(text)
+    # The syntax tree is kept by nobody: it is as large as the graph.
     built = build_graph(
-        source, BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces, missing_operators=options.missing_operators)
+        read_graph_source(text),
+        BuildOptions(device=options.device, extra_namespaces=options.extra_namespaces, missing_operators=options.missing_operators),
     )
     known = recorded.detail_specs(details)
     recorded_values = _recorded_symbols(built, known)

@@ -15,6 +15,8 @@ from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx.stack_notes import StackNote, is_comment, read_note
 
 LONGEST_TEXT_BYTES = 64 * 1024 * 1024
+# "sin = f(x);  x = y = None": FX frees values after their last use, which would be half of the syntax tree.
+_FREED = re.compile(r"^(?P<kept>[^#]*?);  ?(?:[A-Za-z_]\w{0,200} = )+None$")
 _CLASS_LINE = re.compile(r"^(\s*)class (.+)\(torch\.nn\.Module\):\s*$")
 
 
@@ -73,6 +75,8 @@ def _prepare(text: str) -> tuple[list[str], dict[str, str], dict[int, StackNote 
             replacement = f"Graph_{len(names)}"
             names[replacement], current = header[2], None
             line = f"{header[1]}class {replacement}:"
+        elif raw.endswith("None") and (freed := _FREED.match(raw)) is not None:
+            line = freed["kept"]
         notes[number] = current
         lines.append(line)
     return lines, names, notes

@@ -27,10 +27,17 @@ def test_a_printed_graph_is_read():
     assert source.name == "<lambda>"
     assert [(parameter.name, parameter.annotation) for parameter in source.parameters] == [("arg0_1", "f32[4][1]cpu")]
     assert list(source.children) == ["true_graph_0"]
-    first, third = source.statements[0], source.statements[2]
+    assert len(source.statements) == 3, "what frees a value is not read: it would be half of the syntax tree"
+    first, third = source.statements[:2]
     assert (source.note(first).file, source.note(first).line, source.note(first).code) == ("/home/me/train.py", 7, "y = x.sin()")
     assert source.note(third) is None
     assert isinstance(source.statements[-1], ast.Return)
+
+
+@pytest.mark.parametrize("line", ['a = f("b;  c = None")', "a = None", "a = f(x);  b = c", "a = f(x)  # b;  c = None"])
+def test_only_what_frees_a_value_at_the_end_of_a_line_is_left_out(line):
+    source = read_graph_source(f"class G(torch.nn.Module):\n    def forward(self, x):\n        {line}\n        return x\n")
+    assert [ast.unparse(one) for one in source.statements[:-1]] == [ast.unparse(one) for one in ast.parse(line).body]
 
 
 @pytest.mark.parametrize(
