@@ -306,7 +306,7 @@ def _reason(context: BreakContext) -> str:
     if any(isinstance(one, ast.Break | ast.Continue) for one in inside):
         return "the branch leaves the loop or skips an iteration, which no choice between values can replace"
     if any(isinstance(one, ast.Return) for one in inside):
-        return "the branch returns from the function, and the code after it returns something else"
+        return "the branch returns from the function, and a graph cannot leave out what comes after it"
     if block and all(isinstance(one, ast.Expr) for one in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
         return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"

@@ -20,6 +20,7 @@ from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
 from dynadiag.advice.training import TRAINING
+from dynadiag.advice.uncaught import FUNCTIONAL
 from dynadiag.advice.values import VALUES
 from dynadiag.advice.written_inputs import read_then_written
 from dynadiag.facts.lookups import kept_graphs
@@ -45,6 +46,9 @@ _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]tor
 _WRITTEN = re.compile(r"\b(?:dist|distributed)\.\w+\(")
 _DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 _ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
+FIRST_PARAMETERS = (
+    "torch may compute with the parameters that `functional_call` was first given: compare the results with those of eager first"
+)
 _OWN_CALLS = re.compile(r"\bDistributedDataParallel\._inside_ddp_forward\b")
 
 
@@ -79,6 +83,12 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
         return (Withheld(left),)
     if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and (name := read_then_written(context)):
         return (Withheld(f"`{name}` {_JOINED}"),)
+    if (
+        context.place is not None
+        and any(isinstance(one, Advice) and one.options for one in ours)
+        and any(FUNCTIONAL in row for row in context.place.rows)
+    ):
+        return (Withheld(FIRST_PARAMETERS),)
     ours_to_tell = {training.OWN_BREAK, training.APART} & _reasons(ours)
     if context.library and not any(isinstance(one, Advice) for one in ours) and not ours_to_tell:
         return (Withheld(_library(context)),)

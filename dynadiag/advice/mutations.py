@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from dynadiag.advice.changed_objects import changed_objects, replaces
 from dynadiag.advice.mutation_lines import out_of_place, under_no_grad, written_tensor
 from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.places import function_around
 from dynadiag.advice.sharing import has_other_name, is_new
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
@@ -31,7 +33,9 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
     rule = _RULES.get(mutation.code)
     frame = run.frame(mutation.frame)
     library = frame is not None and frame.file is not None and not is_own_file(frame.file, run)
-    if rule is None or _is_free(mutation) or (rule is _kept_tensor and (library or not _was_there_first(mutation, run))):
+    if rule is None or _is_free(mutation):
+        return ()
+    if rule is _kept_tensor and (library or not _was_there_first(mutation, run) or _is_replaced(mutation, run)):
         return ()
     if mutation.code == codes.WRITTEN_THROUGH_DATA and mutation.frame in _frames_with_backward(run):
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
@@ -49,6 +53,19 @@ def _was_there_first(mutation: Mutation, run: Run) -> bool:
     """Whether the first version of the code writes it too: else it may have been no tensor then, such as a sum that begins with 0."""
     frame = run.frame(mutation.frame)
     return frame is None or _first_compilations(run).get(frame.key[:3]) in (None, mutation.frame, *mutation.frames)
+
+
+def _is_replaced(mutation: Mutation, run: Run) -> bool:
+    """Whether compiled code puts another object in the tensor's place: `self.s = torch.stack(...)`, while `self.s[i] = x` only writes it.
+
+    The tensor that the program made first is then not the one that is written.
+    """
+    written = stripped(mutation.input)
+    owner, _, name = written.rpartition(".")
+    kept = _KEPT_SOURCE.fullmatch(mutation.input)
+    name = name if owner or kept is None else kept["root"] or name
+    changes = (one for changes in changed_objects(run).values() for one in changes)
+    return any(source in (owner or written, written) and replaces(name, line) for source, line in changes)
 
 
 @of_last_run

@@ -39,9 +39,10 @@ def _joined(cause: Cause, name: str) -> Iterable[Advice]:
 def _appended(cause: Cause, name: str) -> Iterable[Advice]:
     """What the function appends to a list that it does not read: handed out with the result and appended behind the call.
 
-    Established by the source: the line stands in the function itself, in no loop or branch, and nothing else there uses the list.
+    Established by the source: the line stands in the function itself, in no loop or branch, and nothing else there uses the list. Where
+    a call leaves more changed, as a count does, the versions would stay: torch names the first guard that failed only.
     """
-    found = None if cause.function is None or cause.resumed else cause.function.appended(name)
+    found = None if cause.function is None or cause.resumed or cause.beside else cause.function.appended(name)
     kept = container_at_call(cause, name)
     if found is None or kept is None or len(cause.entered) != 1:
         return

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 
+from dynadiag.advice.changed_objects import counts_attribute
 from dynadiag.advice.recompile_cause import CONFIG, Cause
 from dynadiag.advice.recompile_containers import container_at_call
 from dynadiag.advice.recompile_sizes import drop_dynamic_false
@@ -82,7 +83,7 @@ def sides_of_integer(cause: Cause) -> int | None:
 def _module_integer(cause: Cause) -> Iterable[Advice]:
     """An integer attribute of a module, which few versions serve once it is a symbol (`sides_of_integer`)."""
     sides = sides_of_integer(cause)
-    if sides is None:
+    if sides is None or not all(map(counts_attribute, cause.beside)):
         return
     option = f"{CONFIG}allow_unspec_int_on_nn_module"
     most = (

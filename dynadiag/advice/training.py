@@ -92,8 +92,10 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
         )
     elif context.trains or not (context.leaves and context.editable and context.returns) or place is None:
         yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
-    elif blocks_around(place) or _breaks_elsewhere(context, place) or not calls_only_torch(place, *_traced(context, place)):
+    elif blocks_around(place) or _breaks_elsewhere(context, place):
         yield from withhold("the option only helps where one graph holds the rest of the function, and another line here ends it")
+    elif not calls_only_torch(place, *_traced(context, place)):
+        yield from withhold("the option only helps where one graph holds the rest of the function, which may call what ends it")
     elif not again and (kept := _keeps_its_graph(place)) is not None:
         yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break would stay")
     else:

@@ -13,6 +13,8 @@ from dynadiag.model.run import Frame, Run
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
+# Seen on 2.11 and 2.15: where the first call gave a module its own parameters, later ones computed with them, whatever they gave.
+FUNCTIONAL = "functional_call"
 _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
 # `torch/_library/custom_ops.py` (`CustomOpDef.__init__`, 2.11 to 2.15) and `torch/_subclasses/fake_impls.py` for operators made otherwise.
 _NO_FAKE = re.compile(
@@ -38,9 +40,12 @@ TRY_OUTSIDE = Advice(
 )
 
 
-def uncaught_advice(text: str) -> tuple[Advice, ...]:
+def uncaught_advice(text: str, run: Run) -> tuple[Advice, ...]:
     """What is known for this text of torch, then how to see what eager does."""
-    return tuple(_chosen(text))
+    found = tuple(_chosen(text))
+    if any(FUNCTIONAL in one.text for one in run.functions):  # it would run then, with wrong results
+        return tuple(one for one in found if one.slug != "backend-without-aot")
+    return found
 
 
 def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice, ...]:
@@ -88,7 +93,7 @@ def _chosen(text: str) -> Iterator[Advice]:
         yield Advice(
             slug="gradient-inside",
             text=(
-                "Take the first gradient inside the compiled function with `torch.func.grad` (or `torch.func.value_and_grad`): the "
+                "Take the first gradient inside the compiled function with `torch.func.grad` (or `torch.func.grad_and_value`): the "
                 "`backward()` outside is then the only one that AOTAutograd sees."
             ),
         )

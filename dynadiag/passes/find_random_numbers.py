@@ -74,7 +74,7 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
             why=(
                 f"{called} at {short_place(place)} was drawn once, while torch traced the code. Each call of that compiled version uses "
                 "the same draw and sets Python's generator to the state after it; eager draws again. Draw before the call and pass the "
-                "result in."
+                "result in: torch compiles one version for each order or choice of other things than tensors."
             ),
             fix=(),
             cost=Cost(value=float(len(frames)), unit="compilation" if len(frames) == 1 else "compilations", basis="counted"),

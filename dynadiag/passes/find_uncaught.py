@@ -94,7 +94,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         title=codes.title_of(codes.UNCAUGHT),
         where=where,
         why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
-        fix=uncaught_advice(problem.text) if escaped is None else (TRY_OUTSIDE,),
+        fix=uncaught_advice(problem.text, run) if escaped is None else (TRY_OUTSIDE,),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dynadiag.advice.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
@@ -89,6 +90,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         one_group=facts.one_group,
         float32=facts.float32,
         passed_before=facts.passed_before,
+        beside=changed_beside(guard.raw_source, _changes(code, run)),
         stays=facts.stays,
         recompiles=len(code.steps),
         origin=origin,
@@ -96,6 +98,11 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
         frame_name=source_function(code.named.name),
     )
+
+
+def _changes(code: CodeObject, run: Run) -> Changes:
+    known = changed_objects(run)
+    return frozenset().union(*(known.get(frame.id, ()) for frame in code.frames))
 
 
 def has_one_group(code: CodeObject, run: Run) -> bool:

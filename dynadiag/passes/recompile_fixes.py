@@ -82,6 +82,12 @@ def restless(row: Row) -> bool:
     return row.kind == "length" or (row.kind == "value" and numbers and row.dynamic_since is None)
 
 
+def _many_texts(row: Row) -> bool:
+    """Whether it is a text of more than two values, such as one that grows with each call: nothing shows that these are all."""
+    texts = [value for value in row.values if value[:1] in "'\""]
+    return row.kind == "value" and len(texts) + row.first_unknown + row.last_unknown > _SHOWN and bool(texts)
+
+
 _NUMBER = re.compile(r"-?\d")
 
 
@@ -97,7 +103,7 @@ class _Ended:
         self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
-        self._restless = {id(row) for one in group for row in one.rows if restless(row)}
+        self._restless = {id(row) for one in group for row in one.rows if restless(row) or _many_texts(row)}
         self._most: Counter[tuple[str, str]] = Counter()  # recompiles in the code that a change is for, less those that stay
         for one in group:
             for change in {_change(fix) for given in one.advice for fix in given if fix.slug in (_MARK, _INTEGER)}:
@@ -112,7 +118,7 @@ class _Ended:
     def by(self, fix: Advice) -> int:
         """How many recompiles had, as far as torch records it, no other cause than those that this change removes.
 
-        Zero where a number or a length stays that may be another one in every call: torch names the first guard that failed only.
+        Zero where a number, a length or a text stays that may be another one in every call: torch names the first guard that failed only.
         """
         rows = tuple(self._rows.get(_change(fix), {}).values())
         if not self._restless <= {id(row) for row in rows}:

@@ -51,8 +51,8 @@ def _why_nothing(row: Row) -> str | None:
     texts = bool(row.values) and any(value[:1] in "'\"" for value in row.values)
     if row.kind == "length":
         why = (
-            "each length of a list is a constant of its version, and the recording does not show whether a tensor could replace the list, "
-            "or whether it could grow outside the compiled function"
+            "each number of elements is a constant of its version, and the recording does not show whether a tensor could hold them, "
+            "or whether they could be added outside the compiled function"
         )
     elif row.kind == "value" and texts:
         why = "strings are constants of the compiled code, so only code outside of the compiled function can handle any string"

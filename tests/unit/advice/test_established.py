@@ -671,7 +671,7 @@ def test_a_gradient_is_not_traced_where_a_compiled_function_calls_backward():
         (("loss = (x * 2).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g * 2, loss"), "`loss` leaves the graph"),
         (("y = x * 2", "loss = y.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g + y"), "`y` leaves the graph"),
         (("self.loss = (x * 2).sum()", ">>> g = torch.autograd.grad(self.loss, x)[0]", "return g"), "`self.loss` leaves the graph"),
-        (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return self.plan(float(loss)) * g"), "another line here ends it"),
+        (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return self.plan(float(loss)) * g"), "may call what ends it"),
         (("loss = x.sum()", "for i in n:", "    >>> g = torch.autograd.grad(loss, x)[0]", "return g"), "another line here ends it"),
         (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x, retain_graph=True)[0]", "return g, loss"), None),
     ],
@@ -680,6 +680,13 @@ def test_a_gradient_is_only_traced_where_the_option_ends_the_break(body, why):
     """The break went on as GB4927, in another line of torch's, with one more recompile."""
     found, reason = said("GB9186", *body)
     assert list(found) == ["trace-grad"] if why is None else found == {} and why in reason
+
+
+def test_no_option_is_advised_where_parameters_are_replaced():
+    """Followed on a physics-informed network: one graph held it all, and each call computed with the parameters of the first."""
+    body = ("loss = torch.func.functional_call(net, p, (x,)).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g")
+    found, reason = said("GB9186", *body)
+    assert found == {} and "`functional_call`" in reason
 
 
 def test_a_gradient_is_not_traced_where_another_line_of_the_function_broke_or_the_input_has_a_history():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dynadiag.advice.changed_objects import changed_beside, counts_attribute
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.advice.recompile_reasons import reason, split_reason
@@ -254,6 +255,24 @@ def test_what_is_appended_is_handed_out_only_where_nothing_reads_the_list(text, 
     assert [one.after for one in found] == (["y, appended = model(x)\nmodel.seen.append(appended)"] if advised else [])
     assert not advised or "write `return h * 2, h.detach()` for `return h * 2`" in found[0].text
     assert not caused("length", "len(self.seen)", code="loss = criterion(model(x), y)", text=text, **facts)
+    assert not caused("length", "len(self.seen)", code="y = model(x)", text=text, **facts, beside=("step += 1",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "beside"),
+    [
+        ((("G['seen']", "seen.append(x)"),), ()),
+        ((("G['seen']", "seen.append(x)"), ("G['step']", "step += 1")), ("step += 1",)),
+        ((("self", "self.last = x"), ("self", "self.out: Tensor = x * 2")), ()),  # no later call finds these in its way
+        ((("self", "self.n = self.n + 1"),), ("self.n = self.n + 1",)),
+        ((("self._buffers", "self.mean = self.mean + x"), ("___stack0", "y.append(x)")), ()),
+    ],
+)
+def test_what_else_a_call_leaves_changed_is_known_by_its_lines(changes, beside):
+    """Followed on a train loop (2.11): the list went, and the global count that grew with it took one version for each call as before."""
+    assert changed_beside("len(G['seen'])", frozenset(changes)) == beside
+    assert changed_beside("self.n", frozenset({("self", "self.n += 1"), ("self", "self.nn += 2")})) == ("self.nn += 2",)
+    assert counts_attribute("self.nn += 2") and not counts_attribute("step += 1") and not counts_attribute("self.t += dt")
 
 
 def math_outside(*body, origin=None, **facts):

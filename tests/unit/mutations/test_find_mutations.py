@@ -144,6 +144,33 @@ def test_only_what_lives_from_call_to_call_is_advised_to_be_marked(build, tmp_pa
     assert tuple(advice.after for advice in one(log, tmp_path).advice) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "changed", "line", "advised"),
+    [
+        ("L['self'].s", "L['self']", "self.s = torch.stack(new)", False),
+        ("L['self'].s", "L['self']", "self.r, self.s = step(a)", False),
+        ("L['self'].s", "L['self']", "self.s += x", True),
+        ("L['self'].s", "L['self']", "self.steps = self.s.sum()", True),
+        ("L['self'].s", "G['rb']", "self.s = x", True),
+        ("G['BUF']", "G['BUF']", "BUF = BUF + x", False),
+        ("G['BUF']", "G['BUF']", "BUF += x", True),
+    ],
+)
+def test_a_tensor_that_compiled_code_replaces_is_not_advised_to_be_marked(build, tmp_path, source, changed, line, advised):
+    """Followed on an environment, `self.s = torch.stack(...)`: the tensor that was marked was not the one that is written."""
+    code = "b.mul_(2)"
+    place = f'      File "/home/me/train.py", line 8, in step\n        {line}\n'
+    side = f"Mutating object of type Env (source name: {changed})\n\n{place}"
+    log = build.LogBuilder().start().tensor(source).graph(X, f"# File: /home/me/train.py:7 in fn, code: {code}", "add_ = L_x_.add_(1)")
+    log.artifact("dynamo_side_effects", side)
+    log.artifact("dynadiag_graph", {"graph": 0, "inputs": [{"name": "l_x_", "source": source, "type": "Tensor"}]})
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe(
+        build.probed(0, source, build.write(7, code))
+    ).metrics()
+    found = [each for each in find_mutations(log.load(tmp_path)).mutations if each.code == "DM02"]
+    assert [bool(each.advice) for each in found] == [advised]
+
+
 def test_what_the_first_version_did_not_have_is_not_advised_to_be_marked(build, tmp_path):
     """`self.sum += loss` begins with the number 0, which `mark_static_address` refuses; the compiled call makes the tensor."""
     log = build.LogBuilder().start().tensor("L['y']")

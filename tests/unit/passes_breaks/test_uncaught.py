@@ -35,6 +35,16 @@ def test_what_the_run_time_of_torch_compile_raised_is_told_without_a_claim_about
 def test_a_double_backward_has_advice_of_its_own():
     (finding,) = found(OWN, WRAPPER, text="RuntimeError: torch.compile with aot_autograd does not currently support double backward")
     assert [advice.slug for advice in finding.fix] == ["gradient-inside", "backend-without-aot"]
+    assert "torch.func.grad_and_value" in finding.fix[0].text  # `value_and_grad` is JAX's name
+
+
+def test_a_double_backward_is_not_sent_to_another_back_end_where_parameters_are_replaced():
+    """Followed on a program of MAML: it ran, with the parameters of the first call in every call (2.11 and 2.15)."""
+    text = "RuntimeError: torch.compile with aot_autograd does not currently support double backward"
+    inner = SourceFunction("/home/me/train.py", 4, "inner", "def inner(p, x):\n    return functional_call(net, p, (x,)).sum()")
+    problem = Problem(kind="uncaught", process=0, text=text, stack=(OWN, WRAPPER))
+    (finding,) = find_uncaught(Run(info=RunInfo(), problems=(problem,), functions=(inner,))).findings
+    assert [advice.slug for advice in finding.fix] == ["gradient-inside"]
 
 
 @pytest.mark.parametrize(

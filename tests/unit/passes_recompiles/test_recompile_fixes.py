@@ -116,3 +116,5 @@ def test_nothing_is_told_to_end_what_a_count_hides(builders):
     assert fixes(builders.recompiled(*sizes, [equals(3, "G['CALLS']", "3")])) == {}
     assert fixes(builders.recompiled(*sizes, ["0/3: len(self.seen) == 3"])) == {}
     assert list(fixes(builders.recompiled(*sizes, [equals(3, "flag", "True")]))) == ["parameter-shapes"]
+    assert list(fixes(builders.recompiled(*sizes, [equals(3, "mode", "'train'")]))) == ["parameter-shapes"]
+    assert fixes(builders.recompiled(*sizes, *([equals(3 + n, "text", f"'{'a' * n}'")] for n in range(3)))) == {}  # a text that grows
