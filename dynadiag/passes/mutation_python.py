@@ -90,9 +90,15 @@ def _facts(effect: SideEffect, frame: Frame, run: Run) -> Iterator[Fact]:
     if not effect.stacks:
         by_input[name] = []
     for changed, sites in by_input.items():
-        unknown = _UNKNOWN if sites else {**_UNKNOWN, "sites": "torch recorded no stack for this change"}
+        grows = effect.type in _DEQUES and any(site.op in _GROWING for site in sites)
         yield Fact(
-            code=codes.PYTHON_REPLAYED, frame=frame, input=changed, kind="python", sites=tuple(dict.fromkeys(sites)), unknown=unknown
+            code=codes.PYTHON_REPLAYED,
+            frame=frame,
+            input=changed,
+            kind="python",
+            sites=tuple(dict.fromkeys(sites)),
+            doubts=(_MAXLEN,) if grows else (),
+            unknown=_UNKNOWN if sites else {**_UNKNOWN, "sites": "torch recorded no stack for this change"},
         )
 
 
@@ -118,6 +124,12 @@ def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tupl
     return name, call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else "assignment"
 
 
+_DEQUES = ("deque", "collections.deque")
+_GROWING = frozenset(("append", "appendleft", "extend", "extendleft", "insert"))
+_MAXLEN = (
+    "where this deque has a `maxlen`, results can be wrong: torch traces it without (seen on 2.11 and 2.15), so compiled code still reads "
+    "the item that a full deque drops"
+)
 _CONTAINERS = frozenset(("list", "dict", "set", "deque", "collections.deque", "OrderedDict", "defaultdict", "cell"))
 
 

@@ -276,6 +276,18 @@ def test_a_python_counter_is_free_until_a_guard_on_it_fails(build, tmp_path):
     assert "1 recompile" in found.effects[0]["detail"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "line", "told"),
+    [("deque", "self.last.append(x.mean())", True), ("deque", "self.last.popleft()", False), ("list", "self.last.append(x.mean())", False)],
+)
+def test_a_deque_may_have_more_items_in_compiled_code_than_it_takes(build, tmp_path, kind, line, told):
+    """`deque(maxlen=3)` gave another result than in eager, and nothing said so (torch 2.11 and 2.15)."""
+    place = f'  File "/home/me/train.py", line 8, in forward\n    {line}\n'
+    side = f"Mutating object of type {kind} (source name: L['self'].last)\n\n{place}"
+    found = one(build.LogBuilder().start().artifact("dynamo_side_effects", side).metrics(), tmp_path)
+    assert any("`maxlen`" in doubt for doubt in found.doubts) is told
+
+
 @pytest.mark.parametrize("line", ["self.c = self.c + x.detach()", 'self.seen["c"] = x.detach()'])
 def test_what_an_assigned_value_is_made_of_is_no_write(line, build, tmp_path):
     place = f'      File "/home/me/train.py", line 8, in forward\n        {line}\n'
