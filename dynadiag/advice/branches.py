@@ -14,12 +14,12 @@ from dynadiag.advice.conditions import condition_of, if_expression, negated, ten
 from dynadiag.advice.legality import why_not_differentiated, why_not_selected
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
-from dynadiag.advice.reads import DRAWN, draws
+from dynadiag.advice.reads import DRAWN, draws, is_item
 from dynadiag.advice.sharing import has_other_name, reads_of_this, why_not_another
 from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
 
-_BOTH = "both values are computed"
+_BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _NO_CHOICE = (
     "the value of a tensor decides what Python does here; `torch.where` computes both values, which must then have one shape and both get "
@@ -310,6 +310,13 @@ def _reason(context: BreakContext) -> str:
     if block and all(isinstance(one, ast.Expr) for one in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
         return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"
-    if (block and all(isinstance(one, ast.Assign | ast.AugAssign) for one in block)) or if_expression(context.line) is not None:
+    if (block and all(_may_be_chosen(one) for one in block)) or if_expression(context.line) is not None:
         return _NO_CHOICE
     return _UNKNOWN
+
+
+def _may_be_chosen(statement: ast.stmt) -> bool:
+    """Whether the statement gives a name what may be a tensor: no constant such as `None`, and no number read out of one."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign):
+        return False
+    return not isinstance(statement.value, ast.Constant) and not is_item(statement.value)

@@ -39,7 +39,8 @@ Rules of the advice:
 - An option is named only if the torch of the recorded run has it. Where that was not recorded (a log from elsewhere) the advice says
   "if your torch has this option". An option applies to the whole program: it is named only if no other line that broke rules it out.
 - A message is said after the graph (`reorderable_logging_functions`) only where the compiled function itself says it, since Dynamo loses
-  what an inlined function says in this way; where nothing behind it may raise; and where no tensor in it is written behind it.
+  what an inlined function says in this way; where nothing behind it may raise; and where no tensor in it is written behind it. Each line
+  of the run that says something in this way has to allow it, since the option applies to all.
 - What leaves a message out of compiled code says so, and is told only where no way to keep it is known.
 - A change is shown as code only where it is the whole new line. Comments are left out.
 - A line of a library is not rewritten.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.beside import said_later_is_lost, written_later
+from dynadiag.advice.beside import raises_behind, said_later_is_lost, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.reads import scalar_calls
@@ -55,9 +55,11 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
     """A print that Dynamo cannot move: skip it while compiling, or drop all prints in compiled code where the line is a library's."""
     guard = tuple(_guarded(context, "print-guard", "print"))
     yield from guard
-    if not guard and (_unheard(context, "print") is not None or not (context.editable or context.direct)):
+    if not guard and (_unheard(context, "print") or not (context.editable or context.direct)):
         text = f"Drop every print inside compiled code without editing it: {CHANGES}"
         yield from _not_later(context, "print", ignored(context, "print-ignore", "print", text))
+    if context.place is not None and raises_behind(context.place):
+        yield from withhold("a graph cannot print, and the function may raise an exception behind this print")
     yield from withhold("a graph cannot print, and this print is part of a longer line")
 
 

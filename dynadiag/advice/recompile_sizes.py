@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause
+from dynadiag.advice.size_uses import python_needs
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
@@ -34,8 +35,12 @@ def _parameter_shapes(cause: Cause) -> Iterable[Advice]:
 
 
 def drop_dynamic_false(cause: Cause) -> Iterable[Advice]:
-    """What every compilation of the function was told keeps each value apart; torch makes dynamic what has changed once."""
-    if len(cause.values) > 2:
+    """What every compilation of the function was told keeps each value apart; torch makes dynamic what has changed once.
+
+    Not where Python needs the value, so that each is compiled apart all the same, or where it is not known: without the source.
+    """
+    known = cause.frame_name == "<lambda>" if cause.function is None else not python_needs(cause.function, cause.source)
+    if len(cause.values) > 2 and known:
         text = "`dynamic=False` recompiles for every size and integer. Remove it: torch then makes what changed dynamic."
         yield Advice(slug="drop-dynamic-false", text=text)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from dynadiag.advice.beside import said_later_is_lost, written_later
+from dynadiag.advice.places import function_around
 from dynadiag.facts.lookups import compiled_in_epochs
 from dynadiag.facts.user_frames import is_standard_library, of_last_run, source_function
 from dynadiag.model.location import Location
@@ -16,6 +18,8 @@ from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
 
 THIS_LINE = ""
+_KINDS = re.compile(r"\b(\w+Variable)\b")
+_CONSTANTS = frozenset({"ConstantVariable", "SizeVariable", "BuiltinVariable"})
 _SAYS = re.compile(
     r"builtin (print) \[|<built-in function (print|warn)>|module: _warnings, qualname: (warn)\b|<\w+ [^\n]*? \(\w+\)>\.(\w+), args"
 )
@@ -34,7 +38,8 @@ def in_compiled_function(frame: Frame | None, stack: Sequence[Location], run: Ru
 def unheard(event: BreakEvent | GraphBreak, run: Run) -> Mapping[str, str]:
     """What Dynamo would lose if it were to say it later, with the inlined function that says it.
 
-    By name: `print`, `warn`, the method of a logger, for all lines that broke between the same resets, since the option applies to each;
+    By name: `print`, `warn`, the method of a logger, for all lines that broke between the same resets, since the option applies to each
+    ("" where a line says it that would tell other values later, or nothing);
     and `THIS_LINE` where the line of this break is such a one.
     """
     names = (event.frame,) if isinstance(event, BreakEvent) else event.frames
@@ -56,13 +61,24 @@ def _inlined(run: Run) -> Mapping[tuple[int, int], tuple[dict[str, str], dict[Lo
         stack = event.stack
         while stack and is_standard_library(stack[-1].file):
             stack = stack[:-1]
-        if frame is None or not stack or in_compiled_function(frame, stack, run):
+        said = _SAYS.search(event.context or "")
+        if frame is None or not stack:
             continue
         names, lines = found.setdefault((frame.key.process, frame.key.epoch), ({}, {}))
+        if in_compiled_function(frame, stack, run):
+            if said is not None and _is_other_later(event, stack[-1], run):
+                names.setdefault(next(one for one in said.groups() if one), "")
+            continue
         function = source_function(stack[-1].function) or ""
-        said = _SAYS.search(event.context or "")
         if said is not None:
-            names.setdefault(next(one for one in said.groups() if one), function)
+            names[next(one for one in said.groups() if one)] = function
         if event.torch_frame is not None and len(lines) < _MOST_SITES:
             lines.setdefault(event.torch_frame, function)
     return found
+
+
+def _is_other_later(event: BreakEvent, line: Location, run: Run) -> bool:
+    """Whether the message of the line may be lost, or have other values, where it is given after the graph."""
+    place = function_around(run, line.file, line.line)
+    constant = frozenset(_KINDS.findall(event.context or "")) <= _CONSTANTS
+    return place is not None and (said_later_is_lost(place) or (not constant and written_later(place)))

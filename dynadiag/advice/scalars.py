@@ -25,7 +25,7 @@ _NEEDED = "what the function does with the number, as far as its source was reco
 def scalar_reads(context: BreakContext) -> Iterator[Said]:
     """`.item()`, `float(t)`, `int(t)`: keep a tensor where all uses allow it, else capture a number that is only returned."""
     line = context.line
-    reads = scalar_calls(line) if context.editable else []
+    reads = _all_reads(line, context.place) if context.editable else []
     if not reads:
         yield from withhold("an operator on this line needs a tensor's value as a Python number")
     elif in_hook(line, reads[0]):
@@ -44,6 +44,19 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
         zero = "" if division is None else "; zero then gives infinity, not a ZeroDivisionError"
         found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
         yield from (replace(one, text=f"{one.text}{zero}") for one in found) if found else withhold(_who_needs(context, reads))
+
+
+def _all_reads(line: SourceLine, place: Place | None) -> list[ast.Call]:
+    """The reads on the line, and its other casts of what is surely a tensor: one that stays would break as before."""
+    reads = scalar_calls(line)
+    casts = (
+        [one for one in line.calls("float", "int", "bool") if len(one.args) == 1 and one not in reads]
+        if reads and place is not None
+        else []
+    )
+    inside = {id(node) for read in reads for node in ast.walk(read)}
+    given = ((one, place.at(line, one.args[0]) if place is not None else None) for one in casts if id(one) not in inside)
+    return reads + [one for one, tensor in given if tensor is not None and place is not None and place.is_tensor(tensor)]
 
 
 def _division(place: Place | None) -> ast.BinOp | None:
@@ -96,8 +109,17 @@ def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
             return
         changes.append((read, detached(tensor_of(line, read))) if bound is None else bound)
     if len({id(node) for node, _ in changes}) == len(changes):
-        text = "Keep a tensor instead of the number: every use computes with it (`detach()` because a number carries no gradient)"
+        doubles = "; what Python computed in double precision is then float32, so last digits may differ"
+        digits = doubles if any(_meets_number(place, line, read) for read in reads) else ""
+        text = f"Keep a tensor instead of the number: every use computes with it (`detach()` because a number carries no gradient){digits}"
         yield from rewrite(context, "item-keep-tensor", line.replaced_all(changes), text)
+
+
+def _meets_number(place: Place, line: SourceLine, read: ast.Call) -> bool:
+    """Whether Python computes with the number and another one before a tensor comes."""
+    node = place.at(line, read)
+    around = None if node is None else place.parent(node)
+    return isinstance(around, ast.BinOp) and not place.is_tensor(around.right if around.left is node else around.left)
 
 
 def _is_single(place: Place, line: SourceLine, read: ast.Call) -> bool:

@@ -97,7 +97,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     elif not calls_only_torch(place, *_traced(context, place)):
         yield from withhold("the option only helps where one graph holds the rest of the function, which may call what ends it")
     elif not again and (kept := _keeps_its_graph(place)) is not None:
-        yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break would stay")
+        yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break may stay")
     else:
         first = _requires_inside(context, place)
         begins = "" if first is None else f"; the graph then begins after {quoted(first)}, since no graph makes a tensor require a gradient"
@@ -137,8 +137,24 @@ def _breaks_elsewhere(context: BreakContext, place: Place) -> bool:
     if own is None or line is None:
         return True
     first = own.lineno if context.resumed else place.node.lineno  # a break before this line left nothing that has a history (`leaves`)
-    rows = set(range(first, (place.node.end_lineno or 0) + 1)) - set(range(own.lineno, (own.end_lineno or own.lineno) + 1))
+    rows = set(range(first, (place.node.end_lineno or 0) + 1))
+    for statement in (own, *(_traced_as_well(place) if _keeps_history(own) else ())):
+        rows -= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
     return any(row + line - place.row in context.on_the_way for row in rows)
+
+
+def _traced_as_well(place: Place) -> Iterator[ast.stmt]:
+    """The statements behind this one that compute a gradient too and keep the history: the option traces each of them (2.11 and 2.15)."""
+    yield from (one for one in ast.walk(place.node) if isinstance(one, ast.Assign) and one.lineno > place.row and _keeps_history(one))
+
+
+def _keeps_history(statement: ast.stmt) -> bool:
+    """Whether the statement takes a gradient from `torch.autograd.grad(..., create_graph=True)`."""
+    calls = [
+        one for one in ast.walk(statement) if isinstance(one, ast.Call) and dotted(one.func) in ("torch.autograd.grad", "autograd.grad")
+    ]
+    kept = [word.value for one in calls for word in one.keywords if word.arg == "create_graph"]
+    return len(calls) == len(kept) == 1 and isinstance(kept[0], ast.Constant) and kept[0].value is True
 
 
 def _keeps_its_graph(place: Place) -> str | None:
@@ -152,8 +168,8 @@ def _keeps_its_graph(place: Place) -> str | None:
     inside = {id(one) for one in ast.walk(own or ast.Pass())}
     for one in place.behind():
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names and id(one) not in inside:
-            around = place.parent(one)
-            if not (isinstance(around, ast.Attribute) and around.attr == "detach" and isinstance(place.parent(around), ast.Call)):
+            around = (each.func for each in place.around(one) if isinstance(each, ast.Call))
+            if not any(isinstance(each, ast.Attribute) and each.attr == "detach" for each in around):
                 return one.id
     return None
 

@@ -24,7 +24,8 @@ _NOT_COMPILED = re.compile(r"(?:torch|F|nn|np|numpy|math|time|random|os|sys|logg
 class Argument:
     """What a call passes: its text, with what the source goes on with, and where it stands.
 
-    `is_name` says that it is there before the line runs, the same object each time that it is read.
+    `is_name` says that it is there before the line runs, the same object each time that it is read: no attribute by itself, which a
+    property may make anew each time.
     """
 
     text: str
@@ -108,7 +109,8 @@ def _told(line: SourceLine, value: ast.expr | None, rest: str, parameter: str) -
     """The argument, if it names something, or is an expression that can be evaluated before the line."""
     if value is None or not (_is_name(value) or (not rest and _comes_first(line, value))):
         return None
-    return Argument(f"{line.text(value)}{rest}", value, _is_name(value), parameter)
+    is_name = _is_name(value) and (bool(rest) or not isinstance(value, ast.Attribute))
+    return Argument(f"{line.text(value)}{rest}", value, is_name, parameter)
 
 
 def _comes_first(line: SourceLine, value: ast.expr) -> bool:

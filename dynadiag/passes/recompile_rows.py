@@ -106,15 +106,25 @@ def input_shapes(run: Run) -> Shapes:
     return found
 
 
+def _compiled_anew(frames: Sequence[Frame], shapes: Shapes) -> bool:
+    """Whether the first compilation with other sizes than the first one's came to as much as that."""
+    first = frames[0]
+    other = next((one for one in frames[1:] if shapes.get(one.id, shapes[first.id]) != shapes[first.id]), None)
+    return other is None or other.outcome in ({"compiled", "broke"} if first.outcome == "broke" else {"compiled"})
+
+
 def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:
     """The tensors and dimensions whose sizes differ between the calls; empty where marking them would not make all of them dynamic.
 
     That is so where one of them was 0 or 1 in the first call (a later one has its own version, marked or not), or a constant to torch, and
     where a tensor was not there in one of the calls, or with another number of dimensions: a size that was marked is tied to one that was
-    not then.
+    not then. Nor where the call with the first other size was not compiled, or broke where the first one did not: marked, the first call
+    would not be either.
     """
     met = [shapes[frame.id] for frame in frames if frame.id in shapes]
     if not met or frames[0].id not in shapes or any(row.kind == "size" and row.dynamic_since is None for row in rows):
+        return ()
+    if not _compiled_anew(frames, shapes):
         return ()
     first, found = met[0], dict.fromkeys(source for one in met for source in one)
     varying: list[tuple[str, int]] = []

@@ -166,6 +166,19 @@ def test_a_number_that_python_may_need_stays_one(body):
     assert found == {} and reason
 
 
+def test_each_number_of_the_line_becomes_a_tensor():
+    """One that stayed a number broke the line as before."""
+    found, _ = said("GB0124", "a = x.sum()", "b = x.mean()", ">>> w = float(a) / (float(b) + 1e-8)", "return x * w")
+    assert found["item-keep-tensor"].after == "w = a.detach() / (b.detach() + 1e-8)"
+    assert "last digits may differ" in found["item-keep-tensor"].text
+
+
+@pytest.mark.parametrize("value", ["None", "x.max().item()"])
+def test_torch_where_is_not_named_where_the_branch_gives_no_tensor(value):
+    found, reason = said("GB0170", "if x.sum() > 3:", f"    n = {value}", "return n")
+    assert found == {} and "torch.where" not in reason
+
+
 def test_without_the_source_of_the_function_nothing_is_advised():
     found, reason = said("GB0124", "return x * x.sum().item()", recorded=False)
     assert found == {} and "as far as its source was recorded" in reason
@@ -647,6 +660,10 @@ def test_a_gradient_that_keeps_its_graph_is_traced_by_a_torch_that_can():
     assert "the graph then begins after `x = x.requires_grad_()`" in found["trace-grad"].text
     behind = {"name": "torch_dynamo_resume_in_f_at_11", "others": (("GB0125", "x = x.requires_grad_()"),), "at": 11}
     assert list(said("GB9186", *body, **behind)[0]) == ["trace-grad"]
+    second = "e = torch.autograd.grad(d.sum(), x, create_graph=True)[0]"
+    again = {"name": behind["name"], "others": (("GB9186", second),), "at": 14}  # which the option traces too: one graph, and no error
+    assert list(said("GB9186", *body[:-1], second, "return e + u", **again)[0]) == ["trace-grad"]
+    assert said("GB9186", *body[:-1], second.replace("True", "n"), "return e + u", **again)[0] == {}
     assert "which this torch does not trace" in said("GB9186", *body, torch="2.9.1")[1]
 
 
@@ -669,6 +686,7 @@ def test_a_gradient_is_not_traced_where_a_compiled_function_calls_backward():
         (("loss = (x * 2).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g * 2, loss.detach()"), None),
         (("loss = (x * 2).sum()", ">>> (g,) = torch.autograd.grad(loss, x)", "with torch.no_grad():", "    x.sub_(g)", "return g"), None),
         (("loss = (x * 2).sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g * 2, loss"), "`loss` leaves the graph"),
+        (("y = x * 2", ">>> g = torch.autograd.grad(y.sum(), x)[0]", "return (y + 0.1 * g.sign()).detach()"), None),
         (("y = x * 2", "loss = y.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g + y"), "`y` leaves the graph"),
         (("self.loss = (x * 2).sum()", ">>> g = torch.autograd.grad(self.loss, x)[0]", "return g"), "`self.loss` leaves the graph"),
         (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return self.plan(float(loss)) * g"), "may call what ends it"),

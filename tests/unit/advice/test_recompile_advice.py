@@ -64,6 +64,7 @@ def test_a_tensor_is_marked_by_the_name_it_has_at_the_call(code, before):
     ("code", "after"),
     [
         ("y = f(x=h[rows])", "x_marked = h[rows]\n" + mark("x_marked") + "y = f(x=x_marked)"),
+        ("y = f(x=batch.ids).loss", "x_marked = batch.ids\n" + mark("x_marked") + "y = f(x=x_marked).loss"),  # a property may make it anew
         ("y = f(x=next(batches))", "x_marked = next(batches)\n" + mark("x_marked") + "y = f(x=x_marked)"),
         ("y = f(next(keys), x=next(batches))", None),  # the second comes after the first
         ("y = f(x=next(batches)) if ready else None", None),
@@ -78,7 +79,7 @@ def test_a_tensor_without_a_name_gets_one(code, after):
     ("code", "source", "inputs", "name"),
     [
         ("loss = model(input_ids=ids, labels=labels).loss", "kwargs['input_ids']", (), "ids"),
-        ("loss = model(input_ids=batch.ids).loss", "kwargs['input_ids']", (), "batch.ids"),
+        ("loss = model(input_ids=batch['ids']).loss", "kwargs['input_ids']", (), "batch['ids']"),
         ("out = model(ids)", "kwargs['input_ids']", (), None),
         ("out = model(**batch)", "kwargs['input_ids']", (), 'batch["input_ids"]'),
         ("out = model(**batch)", "input_ids", ("input_ids", "self"), 'batch["input_ids"]'),
@@ -144,10 +145,36 @@ def test_what_torch_did_not_make_dynamic_is_not_marked(facts):
 
 
 def test_dynamic_false_is_left_out_where_several_sizes_came():
-    assert [one.slug for one in caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True)] == ["drop-dynamic-false"]
-    assert not caused("size", "x.size(0)", values=("4", "8"), dynamic_false=True)
-    assert [one.slug for one in caused("value", "k", values=("4", "8", "9"), dynamic_false=True)] == ["drop-dynamic-false"]
-    assert not caused("value", "k", values=("0.5", "1.5", "2.5"), dynamic_false=True)
+    facts = {"text": "def step(x, k):\n    n = x.shape[0] // 2\n    return x[:n].view(n, -1) * k", "dynamic_false": True}
+    assert [one.slug for one in caused("size", "x.size(0)", values=("4", "8", "9"), **facts)] == ["drop-dynamic-false"]
+    assert not caused("size", "x.size(0)", values=("4", "8"), **facts)
+    assert [one.slug for one in caused("value", "k", values=("4", "8", "9"), **facts)] == ["drop-dynamic-false"]
+    assert not caused("value", "k", values=("0.5", "1.5", "2.5"), **facts)
+    assert not caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True)  # the source is not known
+    assert caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True, frame_name="<lambda>")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for t in range(x.size(1)):\n        x = self.lin(x)\n    return x",
+        "q, r = divmod(x.shape[0], k)\n    return x[: q * k]",
+        "n = x.shape[0]\n    return {f'n{n}': x.sum()}",
+        "return [row.sum() for row in x]",
+        "n = len(x)\n    return x + self.table(n)",
+        "n = x.size(0)\n    return x + self.cache[n]",
+        "for _ in range(int(math.log2(x.shape[0]))):\n        x = x * 2\n    return x",
+    ],
+)
+def test_dynamic_false_stays_where_python_needs_the_size(body):
+    """Each size was compiled anew as before; with `divmod` nothing was compiled any more (2.11 and 2.15)."""
+    facts = {"text": f"def step(self, x, k):\n    {body}", "dynamic_false": True}
+    assert not caused("size", "x.size(0)", values=("4", "8", "9"), **facts)
+
+
+def test_dynamic_false_stays_where_python_needs_the_number():
+    text = "def step(x, k):\n    for _ in range(k):\n        x = x * 2\n    return x"
+    assert not caused("value", "k", values=("4", "8", "9"), dynamic_false=True, text=text)
 
 
 COUNTS = "def forward(self, x):\n    self.calls += 1\n    return x * 2"

@@ -29,7 +29,7 @@ def at(line, function, code="y = f(x)"):
     return Location(FILE, line, function, code)
 
 
-def slugs(*breaks, compiled=("step",), after=("    return x",), goes_on=True):
+def slugs(*breaks, compiled=("step",), after=("    return x",), goes_on=True, block=None):
     """The advice for the first of some breaks: what is said, and the stack; `goes_on`: the code behind it was compiled."""
     row = breaks[0][2][-1]
     behind = (f"torch_dynamo_resume_in_{row.function}_at_{row.line}",) if goes_on else ()
@@ -53,7 +53,13 @@ def slugs(*breaks, compiled=("step",), after=("    return x",), goes_on=True):
     )
     process = Process(index=0, log="a.log", torch="2.15.0", option_names=OPTIONS)
     last = events[0].torch_frame
-    blocks = {} if last is None else {(FILE, last.line - 1): "\n".join((f"def {last.function}(x):", f"    {last.code}", *after))}
+    blocks = (
+        {(FILE, 1): block}
+        if block is not None
+        else {}
+        if last is None
+        else {(FILE, last.line - 1): "\n".join((f"def {last.function}(x):", f"    {last.code}", *after))}
+    )
     run = Run(info=RunInfo(), processes=(process,), frames=frames, breaks=events, site_prefixes=("/env/lib/python3.12",), blocks=blocks)
     return {one.slug: one for one in advised(events[0], run)[0]}
 
@@ -117,3 +123,12 @@ def test_a_tensor_that_is_written_later_is_not_printed_later(line, kept):
     stack = (at(9, "<module>"), at(3, "step", 'print("y", y)'))
     found = slugs(("tensor", 0, stack), after=(f"    {line}", "    return y"))
     assert ("print-reorder" in found) is kept
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_print_is_not_moved_where_the_option_would_move_another_that_then_tells_other_values(writes):
+    """The option is one for all prints: `print("before", x)` showed the values after the write."""
+    body = ("def step(x):", '    print("y", x)', "    x.add_(1)" if writes else "    x = x + 1", '    print("y", y)', "    return x")
+    first, second = at(4, "step", body[3].strip()), at(2, "step", body[1].strip())
+    found = slugs(("tensor", 0, (at(9, "<module>"), first)), ("tensor", 0, (at(9, "<module>"), second)), block="\n".join(body))
+    assert list(found) == (["print-guard"] if writes else ["print-reorder"])

@@ -351,7 +351,9 @@ def test_the_calls_in_the_functions_own_file_tell_how_it_was_compiled(builders):
         CompileCall(process=0, location=Location(file, 5), target="step", backend="eager", options=options)
         for file, options in ((builders.SCRIPT, {"dynamic": False}), ("/home/me/project/other.py", {}))
     )
-    run = builders.replace(builders.recompiled([size(0, 4, 8)], [size(1, 8, 9), size(0, 4, 9)]), compile_calls=calls)
+    run = builders.recompiled([size(0, 4, 8)], [size(1, 8, 9), size(0, 4, 9)])
+    blocks = {(builders.SCRIPT, run.frames[0].line): "def step(x):\n" + "    x = x * 2\n" * 40 + "    return x"}
+    run = builders.replace(run, compile_calls=calls, blocks=blocks)
     assert [advice.slug for advice in only(find_recompiles(run).transitions).advice] == ["drop-dynamic-false"]
 
 

@@ -28,6 +28,24 @@ def test_a_size_of_one_rules_out_a_mark_only_in_the_first_call(builders, shapes,
     assert varying_sizes(frames, (), {frame.id: {"x": shape} for frame, shape in zip(frames, shapes, strict=True)}) == varying
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "marked"),
+    [
+        (("compiled", "compiled"), True),
+        (("broke", "broke"), True),
+        (("broke", "compiled"), True),
+        (("broke", "skipped"), False),
+        (("compiled", "broke"), False),
+    ],
+)
+def test_a_size_is_not_marked_where_the_dynamic_version_was_not_compiled(builders, outcomes, marked):
+    """`divmod` of a symbol raises in Dynamo: marked, not even the first call was compiled."""
+    frames = builders.recompiled(["0/0: k == 1"]).frames
+    frames = [builders.replace(frame, outcome=outcome) for frame, outcome in zip(frames, outcomes, strict=True)]
+    shapes = {frame.id: {"x": shape} for frame, shape in zip(frames, [(4, 8), (4, 9)], strict=True)}
+    assert bool(varying_sizes(frames, (), shapes)) is marked
+
+
 def test_what_is_none_in_a_later_call_is_not_marked(builders):
     frames = builders.recompiled(["0/0: k == 1"], ["0/0: k == 1"]).frames
     shapes = [{"x": (4,), "mask": (4,)}, {"x": (5,), "mask": (5,)}, {"x": (6,)}]

@@ -1,0 +1,84 @@
+"""Whether Python needs the value of a size or a number in a function: each value is then compiled on its own, or not at all, whatever torch
+makes dynamic.
+
+`range(n)` and a text of `n` compile each value (torch 2.11 and 2.15); `divmod(n, p)` of a symbol raises in Dynamo, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from dynadiag.advice.function_source import FunctionSource
+from dynadiag.advice.source import dotted
+
+_BUILTINS = frozenset(
+    ("divmod", "enumerate", "format", "hash", "iter", "list", "map", "next", "print", "range", "repr", "round", "str", "zip")
+)
+_SYMBOLIC = frozenset(("abs", "bool", "float", "int", "len", "math.ceil", "math.floor", "math.sqrt", "max", "min", "sum", "tuple"))
+_OF_TORCH = ("torch.", "F.", "nn.")
+_MOST_STEPS = 6
+
+
+def python_needs(function: FunctionSource, source: str) -> bool:
+    """Whether the function may need the value of `source`: `x.size(0)` stands for all sizes of its tensors, `n` for this number."""
+    node = function.node
+    sizes = ".size(" in source
+    names = {source.partition(".")[0]} if sizes else {source}
+    known = set() if sizes else {source}
+    for _ in range(_MOST_STEPS):
+        more = {name for one in ast.walk(node) for name in _bound(one, known, sizes=sizes)}
+        if more <= known:
+            break
+        known |= more
+    return any(_needs(one, known, names if sizes else set(), sizes=sizes) for statement in node.body for one in ast.walk(statement))
+
+
+def _bound(node: ast.AST, known: set[str], *, sizes: bool) -> list[str]:
+    """The names that a statement gives a value made from a size."""
+    if not isinstance(node, ast.Assign | ast.AugAssign | ast.NamedExpr) or not _mentions(node.value, known, sizes=sizes):
+        return []
+    if _gives_tensor(node.value):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def _gives_tensor(node: ast.expr) -> bool:
+    """Whether the value surely is what torch computed, not a number: a call of torch, or a method that is no question for a size."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr not in ("size", "dim", "numel", "index", "count", "item", "bit_length") and not (
+        dotted(node.func) or ""
+    ).startswith("math.")
+
+
+def _mentions(node: ast.AST, known: set[str], *, sizes: bool) -> bool:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name | ast.Attribute) and dotted(one) in known:
+            return True
+        if sizes and (
+            (isinstance(one, ast.Attribute) and one.attr in ("shape", "size")) or (isinstance(one, ast.Call) and dotted(one.func) == "len")
+        ):
+            return True
+    return False
+
+
+def _needs(node: ast.AST, known: set[str], tensors: set[str], *, sizes: bool) -> bool:
+    if isinstance(node, ast.For | ast.comprehension):
+        return dotted(node.iter) in tensors | known  # a tensor is unrolled row by row
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)):
+        return _mentions(node, known, sizes=sizes)
+    if isinstance(node, ast.Subscript):  # `cache[n]`, not `x[:n]`
+        return not any(isinstance(one, ast.Slice | ast.Tuple) for one in ast.walk(node.slice)) and _mentions(node.slice, known, sizes=sizes)
+    if not isinstance(node, ast.Call) or not any(_mentions(one, known, sizes=sizes) for one in (*node.args, *node.keywords)):
+        return False
+    name = dotted(node.func) or ""
+    if name in _BUILTINS:
+        return True
+    if name in _SYMBOLIC or name.startswith(_OF_TORCH):
+        return False
+    return not isinstance(node.func, ast.Attribute) or name.startswith(("self.", "math.", "np.", "numpy."))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
