@@ -7,6 +7,7 @@ import builtins
 import re
 from collections.abc import Sequence
 
+from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.advice.uses import takes_tensors
@@ -183,6 +184,18 @@ def tensor_of(line: SourceLine, read: ast.Call) -> str:
     text = line.text(inner)
     simple = isinstance(inner, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     return text if simple else f"({text})"
+
+
+def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | None:
+    """The tensor so that its text is that of the number; None for a cast, which may give another one (`int(x)`, `float(n)`).
+
+    A tensor is formatted as its number only where it has no dimension and is no parameter (`Tensor.__format__`, 2.11 and 2.15).
+    """
+    if not (isinstance(read.func, ast.Attribute) and read.func.attr == "item"):
+        return None
+    tensor, text = read.func.value, tensor_of(line, read)
+    computed = isinstance(tensor, ast.Call | ast.BinOp) or (isinstance(tensor, ast.Name) and place is not None and place.values(tensor.id))
+    return text if place is not None and computed and place.is_single(tensor) else f"{text}.squeeze()"
 
 
 def reads_a_tensor(node: ast.expr) -> bool:

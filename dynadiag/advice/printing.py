@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dynadiag.advice.beside import raises_behind, said_later_is_lost, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
-from dynadiag.advice.conditions import tensor_of
+from dynadiag.advice.conditions import as_number
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import THIS_LINE
 from dynadiag.advice.source import dotted
@@ -79,8 +79,10 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
         return
     changes = []
     for read in scalar_calls(line):
-        inner, parent = tensor_of(line, read), line.parent(read)
-        if isinstance(parent, ast.FormattedValue):
+        inner, parent = as_number(line, context.place, read), line.parent(read)
+        if inner is None:
+            return
+        if isinstance(parent, ast.FormattedValue) and parent.conversion == -1:
             changes.append((read, inner))
         elif parent is call and not ('"' in inner and "'" in inner) and "\\" not in inner:
             quote = "'" if '"' in inner else '"'

@@ -753,6 +753,25 @@ def test_a_print_of_a_number_beside_others_is_left_out_at_most(arguments, moved)
     assert list(found) == (["item-print"] if moved else ["print-guard"])
 
 
+@pytest.mark.parametrize(
+    ("read", "after"),
+    [
+        ("x.mean().item():.3f", "x.mean():.3f"),
+        ("m.item():.3f", "m:.3f"),
+        ("y.item():.3f", "y.squeeze():.3f"),
+        ("self.scale.item()", "self.scale.squeeze()"),
+        ("m.item()!r}", None),
+        ("int(m)", None),
+    ],
+)
+def test_a_tensor_is_printed_for_its_number_only_where_its_text_is_the_same(read, after):
+    """Followed on a loss of shape (1,) and on a parameter, which format as no number does: TypeError, and the program ended."""
+    options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
+    body = ("m = x.mean()", "y = x.mean(0)", f'>>> print(f"{{{read.rstrip("}")}}}")', "return x")
+    found, _ = said("GB0124", *body, options=options)
+    assert (found["item-print"].after if "item-print" in found else None) == (None if after is None else f'print(f"{{{after}}}")')
+
+
 def test_a_print_that_casts_a_tensor_is_not_moved():
     """The cast breaks the graph, before the print and after it was moved."""
     options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
