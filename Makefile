@@ -27,7 +27,7 @@ demo: setup
 	.venv/bin/dynadiag explain samples/bert_train_step.py $(DEMO_ARGS)
 
 test: setup
-	$(python) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(python) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: setup
 	$(python) -m ruff check .

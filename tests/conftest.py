@@ -28,7 +28,7 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items):
-    """Modules with a slow test first, each in one piece: at the end two workers share what is short."""
+    """Modules with a slow test first, each in one piece: one worker runs it (`--dist loadscope`), which makes its fixtures once."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

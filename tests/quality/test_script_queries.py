@@ -15,7 +15,7 @@ import torch
 from training import Net
 
 
-def main(depth=6):
+def main(depth=2):
     model = Net(16, depth)
     compiled = torch.compile(model, backend="eager")
     for step in range(3):
