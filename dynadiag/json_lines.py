@@ -53,7 +53,7 @@ def leave(status: int) -> NoReturn:
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a full disk, a closed stream, none at all
             stream.flush()
     os._exit(status)
 
