@@ -182,7 +182,9 @@ def _parity(report: Report) -> Iterator[str]:
 
 def _hidden(report: Report, shown: Sequence[tuple[Finding, Length]], notes: int) -> Iterator[str]:
     """What the summary leaves out, each kind with its count."""
-    yield from (wording.plural(count, f"more {name}") for name, count in wording.by_severity(report.findings[len(shown) :]))
+    for name, count in wording.by_severity(report.findings[len(shown) :]):
+        # The notes of a report are no findings, and are told below.
+        yield f"{wording.plural(count, 'more finding')} (note)" if name == "note" else wording.plural(count, f"more {name}")
     if titles := unique(finding.code for finding, length in shown if length != "whole"):
         yield f"the rest of {', '.join(clean(code, limit=40) for code in titles)}"
     told = {name for finding, length in shown if length == "whole" for name in finding.evidence}

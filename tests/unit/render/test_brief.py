@@ -68,7 +68,7 @@ def test_the_summary_fits_a_screen_and_no_finding_is_lost_unsaid(show, report, w
     text = show(report, summary=True, width=width)
     assert len(text.rstrip("\n").split("\n")) <= 45
     shown = len(re.findall(r"^(?:error|warning|note) DX\d\d", text, re.MULTILINE))
-    more = re.findall(r"(\d+) more (?:error|warning|note)s?[,. ]", " ".join(text.split()))
+    more = re.findall(r"(\d+) more (?:errors?|warnings?|findings? \(note\))[,. ]", " ".join(text.split()))
     assert shown + sum(map(int, more)) >= len(report.findings)
 
 
