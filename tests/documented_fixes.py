@@ -21,6 +21,7 @@ from dynadiag.fix.rules.numbers import with_numbers
 from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.rules.sizes import read_once
 from dynadiag.fix.rules.train_steps import compiled_apart
+from tests.advice_cases import cases
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/fix-rules.md"
@@ -113,40 +114,13 @@ def difference(before: str, after: str) -> str:
 def of_advice() -> dict[str, str]:
     """The shortest case of each advice, as a diff or as the statement that is put before it."""
     found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "tests/with_torch/advice").glob("table_*.py")):
-        source = path.read_text("utf-8")
-        body = ast.parse(source).body
-        texts = {
-            ast.unparse(one.targets[0]): one.value.value
-            for one in body
-            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
-        }
-        for case in (one for one in body if isinstance(one, ast.ClassDef)):
-            for slug, diff in _of_case(case, source, texts):
-                found.setdefault(slug, []).append(diff)
+    for case in cases():
+        for name, text in case.functions.items() if "before" in case.functions else ():
+            if name != "before" and not name.startswith("_"):
+                found.setdefault(name.replace("_", "-"), []).append(difference(case.functions["before"], text))
+        for name, statement in case.options.items() if "before" in case.functions else ():
+            found.setdefault(name.replace("_", "-"), []).append(textwrap.indent(statement, "+ "))
     return {slug: min(diffs, key=len) for slug, diffs in found.items()}
-
-
-def _of_case(case: ast.ClassDef, source: str, texts: dict[str, object]) -> Iterator[tuple[str, str]]:
-    functions = {one.name: one for one in case.body if isinstance(one, ast.FunctionDef)}
-    if "before" not in functions:
-        return
-    before = _function(functions["before"], source)
-    for name, one in functions.items():
-        if name != "before" and not name.startswith("_"):
-            yield name.replace("_", "-"), difference(before, _function(one, source))
-    for one in case.body:
-        call = one.value if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) else None
-        if call is not None and isinstance(one, ast.Assign) and ast.unparse(call.func) == "option":
-            given = call.args[0]
-            told = given.value if isinstance(given, ast.Constant) else texts.get(ast.unparse(given))
-            if isinstance(told, str):
-                yield ast.unparse(one.targets[0]).replace("_", "-"), textwrap.indent(told, "+ ")
-
-
-def _function(node: ast.FunctionDef, source: str) -> str:
-    text = textwrap.dedent("\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno]))
-    return re.sub(r"^def \w+\(", "def f(", text)
 
 
 def kinds() -> Iterator[tuple[list[str], list[str]]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import posixpath
 import re
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -25,6 +23,7 @@ from dynadiag.model.report import Advice, Cost, Finding, Report, Summary
 from dynadiag.render.markdown_text import code, prose, table
 from dynadiag.rules.rule import Rule, find_rule, listing
 from dynadiag_cli.app import app
+from tests.advice_cases import Case, cases
 
 ROOT = Path(__file__).parents[2]
 PROJECT = {"README.md": "overview.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
@@ -165,41 +164,23 @@ def _lines(text: str) -> list[str]:
 def _cases() -> Mapping[str, list[str]]:
     """Before and after by code, from the cases with which the advice is tested."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests/with_torch/advice").glob("table_*.py")):
-        source = path.read_text("utf-8")
-        body = ast.parse(source).body
-        texts = {
-            ast.unparse(one.targets[0]): one.value.value
-            for one in body
-            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
-        }
-        for case in (node for node in body if isinstance(node, ast.ClassDef)):
-            set_to = {ast.unparse(node.targets[0]): node.value for node in case.body if isinstance(node, ast.Assign)}
-            ids = re.findall(r"GB\d{4}", ast.unparse(set_to["breaks"])) if "breaks" in set_to else []
-            shown = _case(case, set_to, texts, source) if len(ids) == 1 and len(found[ids[0]]) < _EXAMPLES else ""
-            if shown:
-                found[ids[0]].append(shown)
+    for case in cases():
+        shown = _case(case) if len(case.ids) == 1 and len(found[case.ids[0]]) < _EXAMPLES else ""
+        if shown:
+            found[case.ids[0]].append(shown)
     return {name: shown for name, shown in found.items() if shown}
 
 
-def _case(case: ast.ClassDef, set_to: Mapping[str, ast.expr], texts: Mapping[str, Any], source: str) -> str:
+def _case(case: Case) -> str:
     """The function that breaks, and the first cure: a changed function, or a statement that is executed before it."""
-    functions = {node.name: node for node in case.body if isinstance(node, ast.FunctionDef)}
-    cures = {name: _function(node, source) for name, node in functions.items() if "_" in name and not name.startswith("_")}
-    for name, value in set_to.items():
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "option":
-            told = value.args[0].value if isinstance(value.args[0], ast.Constant) else texts.get(ast.unparse(value.args[0]))
-            cures |= {name: str(told)} if told else {}
-    if "before" not in functions or not cures:
+    cures = {name: text for name, text in case.functions.items() if "_" in name and not name.startswith("_")}
+    cures |= {name: text for name, text in case.options.items() if text}
+    if "before" not in case.functions or not cures:
         return ""
     name, after = next(iter(cures.items()))
-    before = _function(functions["before"], source)
-    return f"Advice {code(name.replace('_', '-'))}. Before:\n\n```python\n{before}\n```\n\nAfter:\n\n```python\n{after}\n```"
-
-
-def _function(node: ast.FunctionDef, source: str) -> str:
-    text = textwrap.dedent("\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno]))
-    return re.sub(r"^def \w+\(", "def f(", text)
+    return (
+        f"Advice {code(name.replace('_', '-'))}. Before:\n\n```python\n{case.functions['before']}\n```\n\nAfter:\n\n```python\n{after}\n```"
+    )
 
 
 # -- verbs, JSON, Python
