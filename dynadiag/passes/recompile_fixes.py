@@ -77,9 +77,9 @@ def _states(row: Row) -> int | None:
 
 
 def restless(row: Row) -> bool:
-    """Whether it is a number or a length that torch keeps constant: a count, a list that grows."""
+    """Whether it is a number or a length that torch keeps constant: a count, a list that grows. An optimizer's state is filled once."""
     numbers = bool(row.values) and all(map(_NUMBER.match, row.values))
-    return row.kind == "length" or (row.kind == "value" and numbers and row.dynamic_since is None)
+    return (row.kind == "length" and not _STATE.search(row.source)) or (row.kind == "value" and numbers and row.dynamic_since is None)
 
 
 def _many_texts(row: Row) -> bool:
@@ -89,6 +89,7 @@ def _many_texts(row: Row) -> bool:
 
 
 _NUMBER = re.compile(r"-?\d")
+_STATE = re.compile(r"^len\(.*\bstate(?:\[key \d+\])?\)$")
 
 
 def _change(advice: Advice) -> tuple[str, str]:

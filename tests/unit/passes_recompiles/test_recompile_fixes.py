@@ -49,6 +49,16 @@ def test_what_ends_nothing_by_itself_is_not_told(builders):
     assert fixes(beside) == {}
 
 
+def test_a_state_that_is_filled_once_hides_no_rate_that_changes_with_each_step(builders):
+    """SGD with momentum and a rate that the program sets: 8 recompiles were 1 with a tensor (2.15)."""
+    rate = "self.param_groups[0]['lr']"
+    rates = ([equals(entry, rate, f"0.{entry}")] for entry in (1, 2, 3))
+    run = builders.recompiled(["0/0: len(self.state) == 0"], *rates)
+    assert fixes(builders.with_groups(run, 0))["lr-as-tensor"].text.endswith(" This ends at least 3 of these 4 recompiles.")
+    grows = builders.recompiled(["0/0: len(self.kept) == 0"], *([equals(entry, rate, f"0.{entry}")] for entry in (1, 2, 3)))
+    assert fixes(builders.with_groups(grows, 0)) == {}
+
+
 def test_a_change_for_another_cause_is_needed_too_and_one_for_the_same_cause_is_an_alternative():
     def row(number):
         return SimpleNamespace(steps=(SimpleNamespace(id=f"r{number}"),), kind="size", values=(), dynamic_since=None)
