@@ -9,7 +9,14 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks import minify_scripts  # noqa: E402
-from benchmarks import minify_vs_torch as benchmark  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """It imports Inductor's lowerings, which takes seconds: only where it is run."""
+    from benchmarks import minify_vs_torch
+
+    return minify_vs_torch
 
 
 @pytest.mark.parametrize(
@@ -21,7 +28,7 @@ from benchmarks import minify_vs_torch as benchmark  # noqa: E402
         pytest.param("resnet18", 2, 22, 6, marks=pytest.mark.models),
     ],
 )
-def test_planted_operators_are_isolated_in_few_queries(model, needed, cut, nodes):
+def test_planted_operators_are_isolated_in_few_queries(benchmark, model, needed, cut, nodes):
     if model == "resnet18":
         pytest.importorskip("torchvision")
     captured, inputs = benchmark.aot_graph(model)
@@ -40,7 +47,7 @@ def test_a_command_ends_at_its_limit_of_cpu_seconds_with_its_children_where_inte
     assert ended.cpu_s >= 1.0  # rounded to tenths
 
 
-def test_torchs_minifier_asks_more_on_the_same_graph():
+def test_torchs_minifier_asks_more_on_the_same_graph(benchmark):
     captured, inputs = benchmark.aot_graph("mlp")
     graph, targets = benchmark.plant(captured, 2)
     ours, theirs = benchmark.ours(graph, inputs, targets), benchmark.theirs(graph, inputs, targets, 20)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.unit.gate.test_check_command import record
 
-mcp = pytest.importorskip("mcp")
 SCRIPT = """import torch
 
 def f(x):
@@ -22,6 +21,8 @@ torch.compile(f, backend="eager")(torch.ones(2))
 
 def calls(folder, *wanted):
     """The tools' names, and what each call answered."""
+
+    mcp = pytest.importorskip("mcp")  # a second: only where it is run
 
     async def drive():
         server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "dynadiag", "mcp", "--folder", str(folder)])
