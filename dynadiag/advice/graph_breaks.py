@@ -40,6 +40,7 @@ _JOINED = (
     "is read before this break and written into behind it; without the break both are in one graph, in which torch's backward pass may "
     "take the values after the write, so gradients could be wrong"
 )
+_REACHED = "a line behind it raised while it was traced; without this break that would leave the whole function eager"
 _NOT_KNOWN = "dynadiag knows no change that removes this break"
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
 _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
@@ -83,6 +84,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
         return (Withheld(left),)
     if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and (name := read_then_written(context)):
         return (Withheld(f"`{name}` {_JOINED}"),)
+    if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and _reaches_what_raised(context):
+        return (Withheld(_REACHED),)
     if (
         context.place is not None
         and any(isinstance(one, Advice) and one.options for one in ours)
@@ -98,6 +101,15 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
     return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or "create_graph" in context.line.code)
+
+
+def _reaches_what_raised(context: BreakContext) -> bool:
+    """Whether a line behind this one raised while Dynamo traced it, be it in Dynamo alone (`divmod` of a symbol)."""
+    place, line = context.place, None if context.torch_frame is None or not context.editable else context.torch_frame.line
+    if place is None or line is None:
+        return False
+    last = line - place.row + (place.node.end_lineno or 0)
+    return any(one is not None and line < one <= last for one in context.raised)
 
 
 def _reasons(said: Iterable[Said]) -> set[str]:

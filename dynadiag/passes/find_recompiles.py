@@ -34,7 +34,7 @@ from dynadiag.passes.other_modules import parameters, parts_with_parameters, tol
 from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
-from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, row_text, varying_sizes
+from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
 from dynadiag.passes.recompile_unadvised import ENOUGH, settled, telling, without_advice
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
@@ -87,7 +87,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     table = tuple(_on_stack(row, code.named, context.lines) for row in named)
     call = next(iter(_lines(code, run)), None)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
-    varying = varying_sizes(code.frames, table, context.shapes)
+    varying = () if rest_was_skipped(code.frames[0], run) else varying_sizes(code.frames, table, context.shapes)
     facts = Facts(
         call=call,
         entered=() if several else calling_lines(code.frames, run),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.facts.wording import short_place
 from dynadiag.model import codes
 from dynadiag.model.run import Frame, Run
@@ -111,6 +112,17 @@ def _compiled_anew(frames: Sequence[Frame], shapes: Shapes) -> bool:
     first = frames[0]
     other = next((one for one in frames[1:] if shapes.get(one.id, shapes[first.id]) != shapes[first.id]), None)
     return other is None or other.outcome in ({"compiled", "broke"} if first.outcome == "broke" else {"compiled"})
+
+
+def rest_was_skipped(first: Frame, run: Run) -> bool:
+    """Whether code of the same function behind a break was not compiled, as where Dynamo does not trace what it does with a symbol."""
+    return (first.file, source_function(first.name)) in _skipped_rests(run)
+
+
+@of_last_run
+def _skipped_rests(run: Run) -> frozenset[tuple[str | None, str | None]]:
+    skipped = (one for one in run.frames if one.outcome == "skipped" and resume_line(one.name) is not None)
+    return frozenset((one.file, source_function(one.name)) for one in skipped)
 
 
 def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:

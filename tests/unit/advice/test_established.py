@@ -1066,3 +1066,11 @@ def test_a_read_and_a_write_of_one_tensor_stay_in_two_graphs(gb_id, body):
 def test_other_writes_do_not_matter(body, took):
     found, _ = said("GB0124", *body, took=took, options={"dynamo": frozenset({"capture_scalar_outputs"})})
     assert found
+
+
+def test_no_break_is_removed_before_a_line_that_raises_while_it_is_traced():
+    """A print was moved: the graph then reached a text of a symbol, and the whole function ran eagerly."""
+    body = ("x = x.relu()", ">>> s = x.sum().item()", "y = x * s", "return y")
+    assert list(said("GB0124", *body)[0]) == ["item-keep-tensor"]
+    found, reason = said("GB0124", *body, others=(("GB0088", "return y"),), at=14)
+    assert found == {} and "raised while it was traced" in reason

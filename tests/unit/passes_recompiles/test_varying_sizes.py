@@ -7,7 +7,7 @@ from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Symbol
 from dynadiag.passes.compile_calls import calling_lines, names_passed_before
-from dynadiag.passes.recompile_rows import input_shapes, varying_sizes
+from dynadiag.passes.recompile_rows import input_shapes, rest_was_skipped, varying_sizes
 from dynadiag.passes.size_conditions import sides_met
 
 BOTH = (("x", 0), ("x", 1))
@@ -44,6 +44,14 @@ def test_a_size_is_not_marked_where_the_dynamic_version_was_not_compiled(builder
     frames = [builders.replace(frame, outcome=outcome) for frame, outcome in zip(frames, outcomes, strict=True)]
     shapes = {frame.id: {"x": shape} for frame, shape in zip(frames, [(4, 8), (4, 9)], strict=True)}
     assert bool(varying_sizes(frames, (), shapes)) is marked
+
+
+def test_a_size_is_not_marked_where_the_code_behind_a_break_was_not_compiled(builders):
+    """`"%d rows" % n` of a symbol raises in Dynamo: marked, the rest of the first call ran eagerly too."""
+    run = builders.recompiled(["0/0: k == 1"])
+    rest = builders.replace(run.frames[1], id="f9", name="torch_dynamo_resume_in_step_at_12", outcome="skipped")
+    assert not rest_was_skipped(run.frames[0], run)
+    assert rest_was_skipped(run.frames[0], builders.replace(run, frames=(*run.frames, rest)))
 
 
 def test_what_is_none_in_a_later_call_is_not_marked(builders):
