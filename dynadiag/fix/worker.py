@@ -22,7 +22,7 @@ from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker, leave
-from dynadiag.reduce.core.isolation import end_with_parent, keep_for_children, run_forked
+from dynadiag.reduce.core.isolation import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
@@ -49,8 +49,14 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
     A child can use CUDA, which this process never initialises; of other devices (`on_device`) that is not known.
     """
     job = RunJob(**message["job"])
-    alone = bool(message.get("on_device")) and not torch.cuda.is_available()
-    report = run_forked(lambda tell: tell((_run_alone if alone or cuda_is_lost() else run)(job)), timeout_s=float(message["timeout_s"]))
+    # Asked before the fork: without a GPU too a warm-up leaves children that "have lost" it (torch 2.15).
+    gpu = torch.cuda.is_available()
+    alone = bool(message.get("on_device")) and not gpu
+
+    def work(tell: Tell) -> None:
+        tell((_run_alone if alone or (gpu and cuda_is_lost()) else run)(job))
+
+    report = run_forked(work, timeout_s=float(message["timeout_s"]))
     told = next((one for one in report.messages if "exit_status" in one), None)
     broken = next((one["broken"] for one in report.messages if "broken" in one), None)
     why = None

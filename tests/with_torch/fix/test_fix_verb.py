@@ -116,6 +116,17 @@ def test_a_run_of_a_script_that_used_a_device_other_than_cuda_is_not_forked(tmp_
     assert not told["ended"] and "exit status -6" in told["why"]
 
 
+@pytest.mark.parametrize(("gpu", "forked"), [(False, True), (True, False)])
+def test_a_process_that_has_lost_a_gpu_makes_runs_alone_only_where_there_is_one(tmp_path, monkeypatch, gpu, forked):
+    """A warm-up without a GPU loses it too (seen on torch 2.15): each run of a proof then took a fresh process."""
+    monkeypatch.setattr(worker, "cuda_is_lost", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    (tmp_path / "train.py").write_text("import sys\nprint('torch' in sys.modules)\n")
+    job = RunJob(script=str(tmp_path / "train.py"), arguments=[], folder=str(tmp_path), output=str(tmp_path))
+    assert worker.forked({"job": job.to_json(), "timeout_s": 60})["ended"]
+    assert (tmp_path / "stdout").read_text().split() == [str(forked)]
+
+
 def test_a_script_that_compiles_nothing_has_nothing_to_fix(tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
     done = dynadiag(tmp_path, "fix", "--out", "run", "train.py")
