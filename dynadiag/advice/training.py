@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
@@ -93,7 +94,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     elif context.trains or not (context.leaves and context.editable and context.returns) or place is None:
         yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
     elif blocks_around(place) or _breaks_elsewhere(context, place):
-        yield from withhold("the option only helps where one graph holds the rest of the function, and another line here ends it")
+        yield from withhold("the option only helps where one graph holds the rest of the function, and another line here may end it")
     elif not calls_only_torch(place, *_traced(context, place)):
         yield from withhold("the option only helps where one graph holds the rest of the function, which may call what ends it")
     elif not again and (kept := _keeps_its_graph(place)) is not None:
@@ -144,15 +145,21 @@ def _breaks_elsewhere(context: BreakContext, place: Place) -> bool:
 
 
 def _traced_as_well(place: Place) -> Iterator[ast.stmt]:
-    """The statements behind this one that compute a gradient too and keep the history: the option traces each of them (2.11 and 2.15)."""
-    yield from (one for one in ast.walk(place.node) if isinstance(one, ast.Assign) and one.lineno > place.row and _keeps_history(one))
+    """The statements behind this one that compute a gradient too and keep the history, or leave none of it behind them: the option traces
+    each of them (2.11 and 2.15).
+    """
+    behind = (one for one in ast.walk(place.node) if isinstance(one, ast.Assign) and one.lineno > place.row and len(_gradients(one)) == 1)
+    yield from (one for one in behind if _keeps_history(one) or _keeps_its_graph(replace(place, row=one.lineno)) is None)
+
+
+def _gradients(statement: ast.stmt) -> list[ast.Call]:
+    found = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
+    return [one for one in found if dotted(one.func) in ("torch.autograd.grad", "autograd.grad")]
 
 
 def _keeps_history(statement: ast.stmt) -> bool:
     """Whether the statement takes a gradient from `torch.autograd.grad(..., create_graph=True)`."""
-    calls = [
-        one for one in ast.walk(statement) if isinstance(one, ast.Call) and dotted(one.func) in ("torch.autograd.grad", "autograd.grad")
-    ]
+    calls = _gradients(statement)
     kept = [word.value for one in calls for word in one.keywords if word.arg == "create_graph"]
     return len(calls) == len(kept) == 1 and isinstance(kept[0], ast.Constant) and kept[0].value is True
 

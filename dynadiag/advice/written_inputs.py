@@ -8,13 +8,15 @@ under Inductor, with a sum (torch 2.11 and 2.15, aot_eager and Inductor).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dynadiag.advice.break_context import BreakContext
+from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place
 from dynadiag.advice.sharing import is_new
 from dynadiag.advice.source import dotted
 
+_MOST_CALLS = 3
 _NO_VALUES = frozenset(("device", "dim", "dtype", "ndim", "numel", "shape", "size", "stride"))
 
 
@@ -26,7 +28,7 @@ def read_then_written(context: BreakContext) -> str | None:
     if place is None or place.no_gradient:
         return None
     places = (place, *(one for one in context.callers if one.node is not place.node))
-    written = {name for one in places for name in _written(one)}
+    written = {name for one in places for name in _written(one, context.functions)}
     return next((name for one in places for name in _read(one) if name in written), None)
 
 
@@ -42,13 +44,31 @@ def _read(place: Place) -> Iterator[str]:
                 yield name
 
 
-def _written(place: Place) -> Iterator[str]:
-    """The names of what the function writes into from the row on, other than tensors that it made itself."""
+def _written(place: Place, functions: Mapping[str, str], depth: int = 0) -> Iterator[str]:
+    """The names of what the function writes into from the row on, other than tensors that it made itself; what it calls of `functions`,
+    the user's by their names, counts as well.
+    """
     for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
         target = _target(place, one)
         name = None if target is None else dotted(target)
         if target is not None and name is not None and not (place.is_local(name) and is_new(place, target)):
             yield name
+        if isinstance(one, ast.Call) and depth < _MOST_CALLS:
+            yield from _written_by(one, functions, depth)
+
+
+def _written_by(call: ast.Call, functions: Mapping[str, str], depth: int) -> Iterator[str]:
+    """The names, as the caller has them, of what a function of the user's writes into: its arguments, and what its object holds."""
+    owner, _, last = (dotted(call.func) or "").rpartition(".")
+    function = parse_function(functions.get(last)) if owner in ("", "self") else None
+    if function is None:
+        return
+    inner = Place(function.node, tuple(function.code.split("\n")), function.node.lineno)
+    given = dict(zip(function.parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
+    for name in _written(inner, functions, depth + 1):
+        passed = dotted(given[name]) if name in given else name if owner == "self" and name.startswith("self.") else None
+        if passed is not None:
+            yield passed
 
 
 def _target(place: Place, node: ast.AST) -> ast.expr | None:

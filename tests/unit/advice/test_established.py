@@ -664,6 +664,8 @@ def test_a_gradient_that_keeps_its_graph_is_traced_by_a_torch_that_can():
     again = {"name": behind["name"], "others": (("GB9186", second),), "at": 14}  # which the option traces too: one graph, and no error
     assert list(said("GB9186", *body[:-1], second, "return e + u", **again)[0]) == ["trace-grad"]
     assert said("GB9186", *body[:-1], second.replace("True", "n"), "return e + u", **again)[0] == {}
+    last = second.replace(", create_graph=True", "")
+    assert list(said("GB9186", *body[:-1], last, "return e, u.detach()", **again)[0]) == ["trace-grad"]
     assert "which this torch does not trace" in said("GB9186", *body, torch="2.9.1")[1]
 
 
@@ -690,7 +692,7 @@ def test_a_gradient_is_not_traced_where_a_compiled_function_calls_backward():
         (("y = x * 2", "loss = y.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return g + y"), "`y` leaves the graph"),
         (("self.loss = (x * 2).sum()", ">>> g = torch.autograd.grad(self.loss, x)[0]", "return g"), "`self.loss` leaves the graph"),
         (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x)[0]", "return self.plan(float(loss)) * g"), "may call what ends it"),
-        (("loss = x.sum()", "for i in n:", "    >>> g = torch.autograd.grad(loss, x)[0]", "return g"), "another line here ends it"),
+        (("loss = x.sum()", "for i in n:", "    >>> g = torch.autograd.grad(loss, x)[0]", "return g"), "another line here may end it"),
         (("loss = x.sum()", ">>> g = torch.autograd.grad(loss, x, retain_graph=True)[0]", "return g, loss"), None),
     ],
 )
@@ -1074,3 +1076,20 @@ def test_no_break_is_removed_before_a_line_that_raises_while_it_is_traced():
     assert list(said("GB0124", *body)[0]) == ["item-keep-tensor"]
     found, reason = said("GB0124", *body, others=(("GB0088", "return y"),), at=14)
     assert found == {} and "raised while it was traced" in reason
+
+
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [("ema_(self.seen, x)", True), ("ema_(self.count, self.seen)", False), ("self.keep(x)", True), ("self.look(x)", False)],
+)
+def test_a_write_in_a_function_that_is_called_behind_the_line_counts(call, written):
+    """A print was left out: the graph then had the read, and the write of `ema_`, and gradients were wrong."""
+    texts = (
+        ("ema_", "def ema_(buf, v):\n    buf.mul_(0.9)\n    buf.add_(v)"),
+        ("M.keep", "def keep(self, v):\n    ema_(self.seen, v)"),
+        ("M.look", "def look(self, v):\n    return self.seen + v"),
+    )
+    functions = tuple(SourceFunction(FILE, 50 * number, name, text) for number, (name, text) in enumerate(texts, start=1))
+    body = ("y = x / self.seen.clone()", '>>> print("y")', call, "return y")
+    found, reason = said("GB0059", *body, took=_GRADIENT, functions=functions, context="builtin print [<class 'x.ConstantVariable'>] False")
+    assert (found == {}) is written and ("`self.seen` is read before" in reason) is written
