@@ -49,15 +49,20 @@ def counts(line: str) -> bool:
     return stored is None or re.search(rf"(?<![\w.]){re.escape(stored[1])}(?![\w.])", stored[2]) is not None
 
 
-def changed_beside(raw_source: str, changes: Changes) -> tuple[str, ...]:
-    """The lines by which a later call finds something else than this source changed: another list that grows, another count."""
+def changed_beside(raw_source: str, changes: Changes, tensors: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """The lines by which a later call finds something else than this source changed: another list that grows, another count.
+
+    `tensors` are the names of the attributes that hold one: no guard looks at its value.
+    """
     source = stripped(raw_source.removeprefix("len(").removesuffix(")"))
     owner, _, name = source.rpartition(".")
     own = re.compile(rf"\.{re.escape(name)}\b") if owner else None
     others = (one for one in changes if one[0] != source and "___stack" not in one[0] and not one[0].endswith("._buffers"))
-    return tuple(line for at, line in others if counts(line) and not (at == owner and own is not None and own.search(line)))
+    lines = [line for at, line in others if counts(line) and not (at == owner and own is not None and own.search(line))]
+    return tuple(line for line in lines if (stored := _STORES.match(line)) is None or stored[1] not in tensors)
 
 
+_STORES = re.compile(r"\s*\w+(?:\.\w+)*\.(\w+) *(?::[^=]+)?[-+*/]?=(?!=)")
 _ADDS_ONE = re.compile(r"\s*\w+(?:\.\w+)+ *\+= *\d+\s*$")
 
 

@@ -90,7 +90,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         one_group=facts.one_group,
         float32=facts.float32,
         passed_before=facts.passed_before,
-        beside=changed_beside(guard.raw_source, _changes(code, run)),
+        beside=changed_beside(guard.raw_source, _changes(code, run), _tensor_names(run)),
         stays=facts.stays,
         recompiles=len(code.steps),
         origin=origin,
@@ -98,6 +98,15 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
         frame_name=source_function(code.named.name),
     )
+
+
+@of_last_run
+def _tensor_names(run: Run) -> frozenset[str]:
+    """The last names of the tensors that compiled code met: `mu` for `self._buffers['mu']` and for `self.mu`."""
+    return frozenset(found[1] for one in run.traced_inputs if (found := _LAST_NAME.search(one.source)) is not None)
+
+
+_LAST_NAME = re.compile(r"(\w+)(?:['\"]\])?$")
 
 
 def _changes(code: CodeObject, run: Run) -> Changes:

@@ -299,6 +299,7 @@ def test_what_else_a_call_leaves_changed_is_known_by_its_lines(changes, beside):
     """Followed on a train loop (2.11): the list went, and the global count that grew with it took one version for each call as before."""
     assert changed_beside("len(G['seen'])", frozenset(changes)) == beside
     assert changed_beside("self.n", frozenset({("self", "self.n += 1"), ("self", "self.nn += 2")})) == ("self.nn += 2",)
+    assert changed_beside("self.n", frozenset({("self", "self.mu = 0.9 * self.mu + m")}), frozenset({"mu"})) == ()
     assert counts_attribute("self.nn += 2") and not counts_attribute("step += 1") and not counts_attribute("self.t += dt")
 
 
