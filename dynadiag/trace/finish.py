@@ -39,7 +39,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         ranks=run.ranks,
         frames=tuple(_frame(run, builder) for builder in run.frames),
         graphs=tuple(run.graphs),
-        breaks=tuple(event for event in run.breaks if event is not None),
+        breaks=tuple(_outside_default_device(event) for event in run.breaks if event is not None),
         recompiles=_recompiles(run),
         symbols=_symbols(run),
         phases=tuple(phase for process in run.processes for phase in process.clock.phases()),
@@ -90,6 +90,25 @@ def _flush_latency(builder: FrameBuilder) -> None:
 
 def _fail_type(builder: FrameBuilder) -> str | None:
     return (builder.metrics.fail_type if builder.metrics else None) or builder.error_type
+
+
+def _outside_default_device(event: BreakEvent) -> BreakEvent:
+    """The event without the frames that `torch.set_default_device` puts between a line and the function of torch that it calls.
+
+    Each call of torch then passes through `DeviceContext.__torch_function__` (torch/utils/_device.py, 2.6 to 2.15): it is no place of a
+    library where tracing stopped.
+    """
+    if not any(map(_is_default_device, (*event.stack, event.torch_frame))):
+        return event
+    stack = tuple(place for place in event.stack if not _is_default_device(place))
+    place = stack[-1] if stack and _is_default_device(event.torch_frame) else event.torch_frame
+    return replace(event, stack=stack, torch_frame=place)
+
+
+def _is_default_device(place: Location | None) -> bool:
+    return (
+        place is not None and place.function == "__torch_function__" and place.file.replace("\\", "/").endswith("/torch/utils/_device.py")
+    )
 
 
 def _why_failed(builder: FrameBuilder) -> str:

@@ -111,6 +111,11 @@ weight = torch.nn.Parameter(torch.ones(3))
 optimizer = torch.optim.AdamW([weight])
 
 
+def on_default_device(x):
+    s = x.mean().item()  # breaks: on_default_device
+    return x * s
+
+
 def train_step(x):
     optimizer.zero_grad()  # breaks: zero_grad
     loss = (x * weight).sum()
@@ -157,6 +162,9 @@ def main():
     programs += [scalar_in_lambda, train_step, executed["typed"]]
     for function in programs:
         run(function, torch.ones(3))
+    torch.set_default_device("cpu")
+    run(on_default_device, torch.ones(3))
+    torch.set_default_device(None)
     run(whole, torch.ones(3), fullgraph=True)
     torch._dynamo.config.recompile_limit = 2
     compiled = torch.compile(changes, backend="eager", dynamic=False)

@@ -31,6 +31,7 @@ TRUTH = {
     "recursion": (3, False, "side effect"),
     "loop": (1, True, "user-inserted"),
     "scalar_in_lambda": (3, False, "scalar read"),
+    "on_default_device": (1, False, "scalar read"),
     "backward": (1, False, "autograd or optimizer call"),
     "whole": (1, False, "side effect"),
 }
@@ -73,6 +74,14 @@ def test_breaks_inside_the_optimizer_belong_to_the_users_line(sites):
     assert all(site.own_frame.function == "train_step" for site in inside)
     assert any("torch/optim/" in site.torch_frame.file for site in inside)
     assert _at(sites, "zero_grad")
+
+
+def test_a_default_device_is_no_library_that_tracing_stopped_in(recorded, sites):
+    (site,) = _at(sites, "on_default_device")
+    assert (site.torch_frame, site.stack[-1]) == (site.own_frame, site.own_frame)
+    found = build(recorded[0]).findings
+    (why,) = (one.why for one in found if one.where == site.own_frame and one.severity == "warning")
+    assert "stops inside the call" not in why
 
 
 def test_code_that_was_executed_from_text_keeps_its_line(sites):
