@@ -39,12 +39,14 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     kinds = {str(one.dtype) for one in taken}
     text = "\n".join(place.rows[: place.node.end_lineno])
     others = _OTHER_TYPES.search(text) is not None or any("___from_numpy" in one.source for one in taken)
+    no_history = bool(kinds) and not any(one.requires_grad for one in taken) and "requires_grad" not in text
     return replace(
         place,
         tensors=frozenset(shapes),
         dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(one or ()) for one in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
-        no_gradient=bool(kinds) and kinds <= _FLOATS and not any(one.requires_grad for one in taken) and "requires_grad" not in text,
+        no_gradient=no_history and kinds <= _FLOATS,
+        no_history=no_history,
         floating=bool(kinds) and kinds <= _FLOATS,
         float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
     )

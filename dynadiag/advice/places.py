@@ -43,10 +43,9 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 class Place:
     """One row (from 1) of a function as it is written.
 
-    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many
-    all others have where that is always the same. `no_gradient`: all are floats and
-    none requires a gradient; `floating`: all are floats; `float32`: all floats are of that type, and the text names no other.
-    `texts`: the arguments that are a text written at the call, in all calls that were recorded.
+    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many all others have
+    where that is always the same. `no_history`: none requires a gradient; `floating`: all are floats; `no_gradient`: both; `float32`: all
+    floats are of that type, and the text names no other. `texts`: the arguments that are a text written at the call, in all calls.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,6 +54,7 @@ class Place:
     tensors: frozenset[str] = frozenset()
     singles: frozenset[str] = frozenset()
     no_gradient: bool = False
+    no_history: bool = False
     dimensions: Mapping[str, int] = field(default_factory=dict)
     floating: bool = False
     float32: bool = False

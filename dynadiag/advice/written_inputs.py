@@ -25,7 +25,7 @@ def read_then_written(context: BreakContext) -> str | None:
     or no gradient flows.
     """
     place = context.place
-    if place is None or place.no_gradient:
+    if place is None or place.no_history:
         return None
     places = (place, *(one for one in context.callers if one.node is not place.node))
     written = {name for one in places for name in _written(one, context.functions)}
