@@ -172,7 +172,8 @@ def _nested(one: _Copy, name: str) -> list[str]:
     inner: cst.FunctionDef | cst.ClassDef = one.function
     for owner in reversed(one.path[:-1]):
         inner = cst.ClassDef(cst.Name(owner), cst.IndentedBlock([inner]))
-    first, last = cst.parse_module(f"global {one.path[0]}\n\nreturn {'.'.join(one.path)}\n").body
+    first, last = cst.parse_module(f"global {one.path[0]}\nreturn {'.'.join(one.path)}\n").body
+    last = last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     made = cst.FunctionDef(cst.Name(name), cst.Parameters(), cst.IndentedBlock([first, inner, last]))
     return rows_of(cst.Module([]).code_for_node(made).rstrip("\n"))
 

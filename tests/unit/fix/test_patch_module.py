@@ -76,6 +76,7 @@ def test_the_copy_does_what_was_changed_with_all_else_as_it_was(tmp_path, main):
     (tmp_path / "library.py").write_text(LIBRARY)
     assert run(tmp_path)[0] == "22 12\n"
     (tmp_path / f"{NAME}.py").write_text(made(PLUS))
+    assert [row for row in made(PLUS).split("\n") if row != row.rstrip()] == []
     assert "        y = super().run(x)  # kept\n" in (tmp_path / f"{NAME}.py").read_text()
     assert run(tmp_path, main) == ("220 210\n", "")
     assert (tmp_path / "library.py").read_text() == LIBRARY
