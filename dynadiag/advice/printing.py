@@ -24,6 +24,7 @@ _CONSTANTS = frozenset({"ConstantVariable", "SizeVariable", "BuiltinVariable"})
 LOGGER_METHODS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log", "fatal")
 LOGGER = re.compile(r"(?:^|[._])log(?:ger|ging)?$", re.IGNORECASE)
 _LOOKS = ("traceback.print_stack", "traceback.print_exc", "inspect.stack", "inspect.currentframe", "sys._getframe")
+_OTHER_LINE = "the line number of its record is then another one"
 _SAYING = ("print", "warnings.warn", "warn")
 _LOGGING = re.compile(r"[/\\]logging[/\\]__init__\.py$")
 _LOGGER = re.compile(r"method: <(?P<class>\w+) [^\n]*? \(\w+\)>\.(?P<method>\w+), args")
@@ -34,7 +35,7 @@ def prints(context: BreakContext) -> Iterator[Said]:
     call = next(context.caller.calls("print"), None)
     kinds = _argument_kinds(context.all_contexts)
     has_keywords = context.gb_context.rstrip().endswith("True") if call is None else bool(call.keywords)
-    if _unheard(context, "print") is not None or _is_other_later(context, constant=kinds <= _CONSTANTS):
+    if _unheard(context, "print") is not None or _is_other_later(context, constant=kinds <= _CONSTANTS) or _formats_in_a_loop(context):
         pass
     elif _reads(context):
         yield from _printed(context)
@@ -49,6 +50,12 @@ def prints(context: BreakContext) -> Iterator[Said]:
     elif kinds <= _FORMATTED and not has_keywords:
         yield from print_formatted(context)
     yield from quiet_print(context)
+
+
+def _formats_in_a_loop(context: BreakContext) -> bool:
+    """Whether the line formats what a comprehension goes through: a tensor among it breaks before the print does (seen on 2.15)."""
+    loops = [one for one in context.caller.nodes if isinstance(one, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)]
+    return any(isinstance(inner, ast.FormattedValue) for one in loops for inner in ast.walk(one))
 
 
 def quiet_print(context: BreakContext) -> Iterator[Said]:
@@ -169,7 +176,7 @@ def _configured(context: BreakContext) -> Iterator[Advice]:
             "logger-reorder",
             "reorderable_logging_functions",
             f".add({target})",
-            f"Keep {context.called} and let Dynamo log after the graph has run{_needs_import(context, target)}",
+            f"Keep {context.called} and let Dynamo log after the graph has run{_needs_import(context, target)}: {_OTHER_LINE}",
         )
         return
     whose = "all loggers" if target.startswith("logging.Logger.") else "this logger"
@@ -221,7 +228,7 @@ def logging_functions(context: BreakContext) -> Iterator[Said]:
             "logging-reorder",
             "reorderable_logging_functions",
             f".add({name})",
-            f"Keep {context.called} and let Dynamo log after the graph has run",
+            f"Keep {context.called} and let Dynamo log after the graph has run: {_OTHER_LINE}",
         )
     guard = tuple(_guarded(context, "logger-guard", name.rpartition(".")[2]))
     if not guard:
@@ -242,7 +249,7 @@ def warn(context: BreakContext) -> Iterator[Said]:
             "warn-reorder",
             "reorderable_logging_functions",
             ".add(warnings.warn)",
-            f"Keep {context.called} and let Dynamo warn after the graph has run",
+            f"Keep {context.called} and let Dynamo warn after the graph has run: the warning then names another line of the function",
         )
     guard = tuple(_guarded(context, "warn-guard", "warn"))
     yield from guard

@@ -100,8 +100,10 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     elif not again and (kept := _keeps_its_graph(place)) is not None:
         yield from withhold(f"`{kept}` leaves the graph with the history that the gradient was computed from, so the break may stay")
     else:
-        first = _requires_inside(context, place)
+        first, made = _requires_inside(context, place, made=False), _requires_inside(context, place, made=True) if again else None
         begins = "" if first is None else f"; the graph then begins after {quoted(first)}, since no graph makes a tensor require a gradient"
+        if first is None and made is not None:
+            begins = f"; a graph then ends at {quoted(made)} where the result goes back to that tensor (`create_graph=True`)"
         text = (
             "Let Dynamo trace the gradient computation into the graph: no compiled function of this run calls `backward()` or an optimizer"
         )
@@ -115,18 +117,19 @@ def _traced(context: BreakContext, place: Place) -> list[str]:
     return [name for one in calls if (name := dotted(one.func)) in context.modules]
 
 
-def _requires_inside(context: BreakContext, place: Place) -> str | None:
+def _requires_inside(context: BreakContext, place: Place, *, made: bool) -> str | None:
     """The line before this one at which the function makes a tensor require a gradient, and at which a graph ends for it.
 
     With `trace_autograd_ops` torch 2.15 takes it into the graph for a tensor that the function has made, not for an input; 2.11 for none.
+    `made`: also those that it has made, which torch 2.15 refuses where an output goes back to one (GB8985).
     """
     found = [one for one in ast.walk(place.node) if isinstance(one, ast.Attribute) and one.attr in ("requires_grad_", "requires_grad")]
-    if context.torch is None or context.torch >= _MAKES_LEAVES:
-        made = [(one.id, one.lineno) for one in ast.walk(place.node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    if not made and (context.torch is None or context.torch >= _MAKES_LEAVES):
+        stores = [(one.id, one.lineno) for one in ast.walk(place.node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
         found = [
             one
             for one in found
-            if isinstance(one.value, ast.Name) and not any(name == one.value.id and row < one.lineno for name, row in made)
+            if isinstance(one.value, ast.Name) and not any(name == one.value.id and row < one.lineno for name, row in stores)
         ]
     rows = [one.lineno for one in found if one.lineno < place.row]
     return place.rows[max(rows) - 1].strip() if rows else None

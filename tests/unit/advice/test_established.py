@@ -676,6 +676,9 @@ def test_where_the_graph_begins_is_not_said_of_a_tensor_that_the_function_makes_
     body = (*lines, "u = self.net(x)", ">>> d = torch.autograd.grad(u.sum(), x)[0]", "return d")
     text = said("GB9186", *body, torch=torch)[0]["trace-grad"].text
     assert ("the graph then begins after" in text) is told
+    kept = [row.replace("x)[0]", "x, create_graph=True)[0]") for row in body]
+    text = said("GB9186", *kept, torch=torch)[0]["trace-grad"].text  # a gradient penalty: GB8985 at that line (seen)
+    assert ("the graph then begins after" in text, "a graph then ends at" in text) == (told, not told)
 
 
 def test_a_gradient_is_not_traced_where_a_compiled_function_calls_backward():
@@ -772,6 +775,15 @@ def test_a_tensor_is_printed_for_its_number_only_where_its_text_is_the_same(read
     body = ("m = x.mean()", "y = x.mean(0)", f'>>> print(f"{{{read.rstrip("}")}}}")', "return x")
     found, _ = said("GB0124", *body, options=options)
     assert (found["item-print"].after if "item-print" in found else None) == (None if after is None else f'print(f"{{{after}}}")')
+
+
+def test_a_print_that_formats_in_a_comprehension_is_not_moved():
+    """Followed on a dictionary of losses: the option took one of the two events, and the format of the tensors broke as before."""
+    context = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
+    options = {**OPTIONS, "dynamo": OPTIONS["dynamo"] | {"reorderable_logging_functions"}}
+    line = 'print("losses: " + ", ".join(f"{k}={v:.3f}" for k, v in losses.items()))'
+    assert list(said("GB0059", line, context=context, options=options)[0]) == ["print-guard"]
+    assert list(said("GB0059", 'print("losses: " + ", ".join(sorted(losses)))', context=context, options=options)[0])[0] == "print-reorder"
 
 
 def test_a_print_that_casts_a_tensor_is_not_moved():
