@@ -31,7 +31,7 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, has_one_group, is_library, takes_float32
+from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_text, varying_sizes
@@ -101,6 +101,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
         one_group=has_one_group(code, run),
         float32=takes_float32(code, run),
         passed_before=names_passed_before(code.frames, run),
+        changes=changes_of(code, run),
     )
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)

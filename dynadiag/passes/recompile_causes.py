@@ -47,6 +47,7 @@ class Facts:
     one_group: bool
     float32: bool
     passed_before: frozenset[str]
+    changes: Changes
 
 
 def is_library(frame: Frame, run: Run) -> bool:
@@ -90,7 +91,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         one_group=facts.one_group,
         float32=facts.float32,
         passed_before=facts.passed_before,
-        beside=changed_beside(guard.raw_source, _changes(code, run), _tensor_names(run)),
+        beside=changed_beside(guard.raw_source, facts.changes, _tensor_names(run)),
         stays=facts.stays,
         recompiles=len(code.steps),
         origin=origin,
@@ -109,7 +110,8 @@ def _tensor_names(run: Run) -> frozenset[str]:
 _LAST_NAME = re.compile(r"(\w+)(?:['\"]\])?$")
 
 
-def _changes(code: CodeObject, run: Run) -> Changes:
+def changes_of(code: CodeObject, run: Run) -> Changes:
+    """What the calls of this code object change of Python's objects."""
     known = changed_objects(run)
     return frozenset().union(*(known.get(frame.id, ()) for frame in code.frames))
 

@@ -32,6 +32,7 @@ from unittest import mock
 from hostile_logs import ATTACKS
 
 from dynadiag.errors import DynadiagError
+from dynadiag.fix.syntax import tree_of
 from dynadiag.render.html import report_page
 from dynadiag_cli import showing
 
@@ -108,6 +109,7 @@ def warm(recording: Path, folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             options = showing.ShowOptions(format=form, output="-", renderer="svg")
             showing.explain_recording(copy, out=None, force=False, options=options)
+    tree_of("")
 
 
 def explain(path: Path, _: Path, chance: random.Random) -> str | None:

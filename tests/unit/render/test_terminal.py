@@ -463,4 +463,7 @@ def test_the_summary_has_at_most_45_lines_and_counts_what_it_leaves_out(samples,
     text = show(replace(report, findings=tuple(long)), summary=True, width=width)
     assert len(text.rstrip().split("\n")) <= 45
     shown = text.count("\n  -->")
-    assert sum(int(one) for one in re.findall(r"(\d+) more (?:error|warning|note)s?[,. ]", " ".join(text.split()))) >= len(long) - shown - 1
+    assert (
+        sum(int(one) for one in re.findall(r"(\d+) more (?:error|warning|note|finding)s?[,. ]", " ".join(text.split())))
+        >= len(long) - shown - 1
+    )
