@@ -109,13 +109,10 @@ def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bo
         if not target:
             raise UsageError("-m names no module")
         return _recorded(launch, target, script_of_module(target[0], Path.cwd()), out, force)
-    if launch:
-        check_script(Path(target[0]))
-        return _recorded(launch, target, None, out, force)
-    recording = recording_named(ctx, target)
+    recording = None if launch else recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))
-        return _recorded((), target, None, out, force)
+        return _recorded(launch, target, None, out, force)
     if out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
     return baseline_of(recording)

@@ -80,20 +80,18 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if not rules:
         return (Withheld(_reason(context)),)
     ours = tuple(one for rule in rules for one in rule(context))
-    if any(isinstance(one, Advice) for one in ours) and (left := remains(context)) is not None:
+    changes = [one for one in ours if isinstance(one, Advice)]
+    if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
-    if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and (name := read_then_written(context)):
-        return (Withheld(f"`{name}` {_JOINED}"),)
-    if any(isinstance(one, Advice) and _joins(one, context) for one in ours) and _reaches_what_raised(context):
-        return (Withheld(_REACHED),)
-    if (
-        context.place is not None
-        and any(isinstance(one, Advice) and one.options for one in ours)
-        and any(FUNCTIONAL in row for row in context.place.rows)
-    ):
+    if any(_joins(one, context) for one in changes):
+        if name := read_then_written(context):
+            return (Withheld(f"`{name}` {_JOINED}"),)
+        if _reaches_what_raised(context):
+            return (Withheld(_REACHED),)
+    if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
         return (Withheld(FIRST_PARAMETERS),)
     ours_to_tell = {training.OWN_BREAK, training.APART} & _reasons(ours)
-    if context.library and not any(isinstance(one, Advice) for one in ours) and not ours_to_tell:
+    if context.library and not changes and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
 

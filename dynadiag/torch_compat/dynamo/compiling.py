@@ -137,7 +137,7 @@ def gpus_to_share(text: str) -> tuple[str, ...]:
 
 def cuda_is_lost() -> bool:
     """Whether this process cannot use CUDA, since the one it was forked from had initialised it (`_is_in_bad_fork`, 2.11 to 2.15)."""
-    return bool(getattr(torch.cuda, "_is_in_bad_fork")())  # noqa: B009 - a private name
+    return bool(torch.cuda._is_in_bad_fork())
 
 
 def import_dynamo(*, inductor: bool) -> None:
