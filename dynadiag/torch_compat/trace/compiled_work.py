@@ -23,7 +23,9 @@ _MOST_CALLS = 20
 _LONGEST_S = 5.0  # a profile of some seconds is some hundred megabytes at most
 _TIMED = 5
 _GRAPH_NAME = "__compiled_fn_"
-_AS_TENSOR = "_as_tensor_fullprec"
+# What runs operators that are none of the program's work: a number that is an input of a graph becomes a tensor first (`PyCodegen`,
+# `torch/_dynamo/codegen.py`), and the text of a tensor is made of its values (`torch/_tensor_str.py`, both 2.6 to 2.15).
+_NO_WORK = (("torch", "_as_tensor_fullprec"), ("torch._tensor_str", "_str"))
 # Where torch turns a profiler on: ours makes room for one that the program starts (2.6 to 2.15).
 _STARTS = (
     ("torch.autograd.profiler", "_prepare_profiler"),
@@ -205,20 +207,13 @@ class WorkMeter:
             _start_profiler()
 
     def _mark_glue(self) -> None:
-        """A number that is an input of a graph becomes a tensor first (`PyCodegen`, `torch/_dynamo/codegen.py`, 2.6 to 2.15)."""
-        torch = sys.modules["torch"]
-        original = getattr(torch, _AS_TENSOR, None)
-        if original is None:
-            return
-        marker, thread = torch._C._profiler._RecordFunctionFast, threading.get_ident()
-
-        def dynadiag_as_tensor(value: Any) -> Any:
-            if threading.get_ident() != thread:
-                return original(value)
-            with marker(GLUE):
-                return original(value)
-
-        self._replace(torch, _AS_TENSOR, functools.wraps(original)(disguise(dynadiag_as_tensor, torch.__file__)))
+        """Have what `_NO_WORK` names told apart in the profile."""
+        marker, thread = sys.modules["torch"]._C._profiler._RecordFunctionFast, threading.get_ident()
+        for name, function in _NO_WORK:
+            module = sys.modules.get(name)
+            if module is not None and hasattr(module, function):
+                original = getattr(module, function)
+                self._replace(module, function, functools.wraps(original)(disguise(_marking(original, marker, thread), module.__file__)))
 
     def _making_room(self, start: Callable[..., Any], module: Any) -> Callable[..., Any]:
         thread, leave = threading.get_ident(), self._leave
@@ -298,7 +293,7 @@ class WorkMeter:
     def _tell(self, call: _Call, events: Any) -> None:
         found = count_dispatched(events)
         if any(name not in self._operators for name in found.graphs):
-            call.function.why_not = "a graph ran that was compiled before the recording began"
+            call.function.why_not = "a graph ran whose compilation was not recorded"
             return
         self._told = True
         record = {
@@ -315,6 +310,16 @@ class WorkMeter:
         if not sys.modules["torch"].cuda.is_initialized():
             inside, whole = (sum(one[at] for one in function.timed) for at in (0, 1))
             self._sink.artifact("dynadiag_compiled_time", {"calls": len(function.timed), "graph_s": inside, "call_s": whole}, context=False)
+
+
+def _marking(original: Callable[..., Any], marker: Any, thread: int) -> Callable[..., Any]:
+    def dynadiag_marked(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return original(*args, **kwargs)
+        with marker(GLUE):
+            return original(*args, **kwargs)
+
+    return dynadiag_marked
 
 
 def _name(function: Any) -> str:
@@ -336,12 +341,15 @@ def _encloses(frame: FrameType) -> bool:
 def _runs_graph(frame: FrameType) -> bool:
     """Whether a wrapper that switches Dynamo off runs a graph: code that Dynamo made calls it by a name of Dynamo's choice.
 
-    From `OutputGraph.compile_and_call_fx_graph` (`torch/_dynamo/output_graph.py`, 2.6 to 2.15).
+    From `OutputGraph.compile_and_call_fx_graph` (`torch/_dynamo/output_graph.py`, 2.6 to 2.15). What 2.15 puts in place of a graph that
+    does nothing, which no back end gets, is none.
     """
     made = frame.f_back
     if made is None or "prior" not in frame.f_locals:
         return False
     function = frame.f_locals.get("fn")
+    if function is getattr(sys.modules["torch._dynamo.output_graph"], "noop_graph_call", frame):
+        return False
     wrappers = (made.f_globals.get(name) for name in made.f_code.co_names if name.startswith(_GRAPH_NAME))
     return any(wrapper is not None and getattr(wrapper, "_torchdynamo_orig_callable", None) is function for wrapper in wrappers)
 

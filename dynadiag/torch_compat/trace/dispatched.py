@@ -11,7 +11,7 @@ from typing import Any
 
 GRAPH = "dynadiag graph"
 GLUE = "dynadiag glue"
-"""What Dynamo's own code does to call a graph: none of the program's work."""
+"""What Dynamo does to call a graph, or torch to show a tensor: none of the program's work."""
 
 _LOOKUP = "TorchDynamo Cache Lookup"  # guards look at values through operators (`torch/csrc/dynamo/eval_frame_cpp.cpp`, 2.6 to 2.15)
 _REGION = "Torch-Compiled Region: "
