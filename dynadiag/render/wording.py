@@ -124,27 +124,31 @@ def recompiles_count(report: Report) -> str:
 def recompiles_since(report: Report) -> str:
     """`stable since call 15 of 36`, for the process that recompiled last by its share of calls; empty where calls were not counted."""
     run, again, last = report.run, {one.frame for one in report.recompiles}, dict[int, int]()
+    limits = {one.frame for one in report.fallbacks if one.kind == "recompile_limit"}
     recompiled: dict[int, int] = {}
+    limited_after = set[int]()
     for frame in run.frames:
+        if frame.id in limits:
+            limited_after.add(frame.key.process)
         if frame.call is not None:
             last[frame.key.process] = max(last.get(frame.key.process, 0), frame.call)
             if frame.id in again:
                 recompiled[frame.key.process] = max(recompiled.get(frame.key.process, 0), frame.call)
+                limited_after.discard(frame.key.process)
     if len(again) < report.summary.recompiles or not recompiled:
         return ""
     calls = {process.index: process.calls for process in run.processes if process.calls}
     latest = max(recompiled, key=lambda one: recompiled[one] / calls.get(one, recompiled[one]))
     call, total, on = recompiled[latest], calls.get(latest), rank_text(run, (latest,))
     if total == 1:
-        limited = any(one.kind == "recompile_limit" for one in report.fallbacks)
-        said = "in the only call" + (", until the limit was hit" if limited else "")
+        said = "in the only call" + (", until the limit was hit" if latest in limited_after else "")
     elif total is None or total < last[latest]:
         said = f"the last in call {call:,}"
-    elif any(one.kind == "recompile_limit" for one in report.fallbacks):
+    elif latest in limited_after:
         said = f"the last in call {call:,} of {total:,}, then the limit was hit"
     elif call == total:
         said = f"still recompiling in call {call:,} of {total:,}"
-    elif last[latest] < total:
+    elif last[latest] < total and not limits:
         said = f"stable since call {last[latest] + 1:,} of {total:,}"
     else:
         said = f"the last in call {call:,} of {total:,}"

@@ -439,6 +439,15 @@ def test_what_hits_the_limit_is_not_called_stable(samples, show):
     assert "1 recompile (the last in call 8 of 14, then the limit was hit)" in text
 
 
+@pytest.mark.parametrize(("call", "said"), [(8, "(the last in call 8 of 14),"), (14, "(still recompiling in call 14 of 14),")])
+def test_a_limit_that_another_function_hit_before_the_last_recompile_is_not_told_as_after_it(samples, show, call, said):
+    report = samples.sample_report()
+    frames = tuple(replace(one, call=call) if one.id == "f3" else one for one in report.run.frames)
+    run = replace(report.run, frames=frames, processes=(replace(report.run.processes[0], calls=14),))
+    limit = replace(report.fallbacks[0], kind="recompile_limit", frame=frames[0].id)
+    assert said in show(replace(report, run=run, fallbacks=(limit,)), width=120, summary=True)
+
+
 def test_of_several_ranks_the_one_that_recompiled_last_is_named(samples, show):
     report = samples.sample_report()
     frames = tuple(replace(one, call=5) if one.id == "f3" else one for one in report.run.frames)
