@@ -60,4 +60,10 @@ def _of_another(guard: FailedGuard, step: Step, frames: Mapping[str, str], held:
     mine, theirs = held.get(step.frame.id), held.get(frames.get(guard.entry or "", ""))
     if not mine or not theirs or (step.frame.outcome == "failed" and mine <= theirs):  # a failed compilation had not read all of them
         return False
-    return mine != theirs and "Guard failed on a parameter" not in guard.text
+    return _differ(dict(mine), dict(theirs)) and "Guard failed on a parameter" not in guard.text
+
+
+def _differ(mine: Mapping[str, object], theirs: Mapping[str, object]) -> bool:
+    """Whether the parameters are those of two modules. One module may use other parts of itself: what both versions read is the same."""
+    both = mine.keys() & theirs.keys()
+    return not both or any(mine[source] != theirs[source] for source in both)

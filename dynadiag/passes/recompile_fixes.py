@@ -21,6 +21,7 @@ _AFTER_A_CHANGE = frozenset({"parameter-shapes", "drop-dynamic-false", "number-a
 _MARK, _INTEGER = "mark-dynamic", "unspec-int-on-module"
 _SIDES = frozenset({"condition", "duck_size", "zero_one"})  # counted among those that stay (`size_conditions`)
 _TWO_STATES = frozenset({"none", "requires_grad", "dispatch_keys", "global_state", "attribute", "aliasing", "zero_one"})
+_CONTAINERS = frozenset({"a tuple", "a list", "a dict"})
 _NAMED_STATES = frozenset({"dtype", "device", "rank", "type", "value", "module"})
 
 
@@ -67,6 +68,8 @@ def versions_needed(rows: Iterable[Row]) -> int | None:
 
 
 def _states(row: Row) -> int | None:
+    if not _CONTAINERS.isdisjoint(row.values):  # one in another, to any depth
+        return None
     if row.kind in ("size", "stride", "value") and row.dynamic_since is not None:
         return 2 + (not {"0", "1"}.isdisjoint(row.values))
     if row.kind in _TWO_STATES or row.source.endswith(".training") or {"True", "False"} >= set(row.values) != set():

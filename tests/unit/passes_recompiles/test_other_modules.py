@@ -39,6 +39,15 @@ def test_the_same_module_is_read_as_before(builders):
     assert [row.source for row in find_recompiles(run).transitions] == ["args[0].size(1)"]
 
 
+@pytest.mark.parametrize(("shape", "said"), [((16, 4), "module[0].active"), ((16, 8), "another compiled module")])
+def test_a_module_that_takes_another_of_its_parts_is_the_same(builders, shape, said):
+    """Adapters by name (2.11): three values of `active` were told as three modules, and there was one."""
+    run = builders.recompiled(["0/0: fn._modules['0'].active is None"], **ENTRY)
+    adapter = replace(held("f1", 4), source="L['fn']._modules['0']._modules['sql'].weight")
+    run = builders.replace(run, traced_inputs=(held("f0", 4), replace(held("f1", 4), shape=shape), adapter))
+    assert [row.source for row in find_recompiles(run).transitions] == [said]
+
+
 def test_another_class_of_module_needs_no_conversion(builders):
     reason = "0/0: ___check_type_id(fn, 7), type=<class 'torch.nn.modules.container.Sequential'>"
     (finding,) = find_recompiles(builders.recompiled([reason], **ENTRY)).findings

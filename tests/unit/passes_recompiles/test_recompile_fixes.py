@@ -100,6 +100,17 @@ def test_the_limit_is_raised_where_all_that_changed_has_few_states(builders):
     assert fixes(builders.recompiled(*flags(4))) == {}
 
 
+def test_the_limit_of_a_container_in_another_one_is_not_raised(builders):
+    """A tree of tuples (2.15): 11 of them reached the limit, and 300 random ones reach any."""
+
+    def typed(entry, name):
+        return f"0/{entry}: ___check_type_id(tree[0], 94), type=<class '{name}'>  # if isinstance(tree, int):  # t.py:11 in step"
+
+    events = [equals(0, "tree[0]", "1")], [typed(1, "tuple")], [equals(2, "tree[0]", "1")], [typed(3, "tuple")]
+    run = limited(builders, *events, symbols=[(4, "L['tree'][0]", "8")])
+    assert fixes(run) == {} and "a tuple" in find_recompiles(run).findings[0].why
+
+
 @pytest.mark.parametrize(
     "other", [[equals(n, "mode", f"'{n}'") for n in range(8)], [f"0/{n}: len(xs) == {n}" for n in range(8)], [equals(0, "CALLS", "1")]]
 )
