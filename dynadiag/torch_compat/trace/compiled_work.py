@@ -323,7 +323,9 @@ def _marking(original: Callable[..., Any], marker: Any, thread: int) -> Callable
 
 
 def _name(function: Any) -> str:
-    """What was compiled; of a module, which torch calls by a method of its own, the class."""
+    """What was compiled; of a module, which torch calls by a method or a function of its own, the class."""
+    if getattr(getattr(function, "__code__", None), "co_filename", None) == sys.modules["torch._dynamo.external_utils"].__file__:
+        function = getattr(function, "__wrapped__", function)  # `wrap_inline`, 2.6 to 2.15
     owner = getattr(function, "__self__", None)
     return type(owner).__qualname__ if isinstance(owner, sys.modules["torch"].nn.Module) else target_name(function)
 
