@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from dynadiag.advice.recompile_cause import Cause
-from dynadiag.facts.wording import short_place
+from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.facts.wording import listed, short_place, unique
 
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).
 _TORCHS_OWN_BREAK = re.compile(r"/torch/(?:optim/optimizer|_dynamo/external_utils)\.py$")
@@ -16,19 +16,24 @@ _EACH = "takes its own compiled version"
 _TWO = 2
 
 
-def split_reason(cause: Cause) -> str | None:
+def split_off(cause: Cause) -> Split | None:
     """The break without which the code would have no versions of its own, unless it is one that torch makes on purpose.
 
     Established: each of its recompiles was entered from code that a break ended at that call, or that runs eager because of a break. What
     the program keeps itself (a count, a list that grows, an argument) would recompile the outer code as well.
     """
-    split, stack = cause.split, "___stack" in cause.source
-    if split is None or not is_split(cause) or not (stack or (cause.kind in _OF_TENSORS and not cause.resumed)):
-        return None
-    place = split.place
-    break_ = "a graph break" if split.gb_id is None else f"{split.gb_id}"
-    at = "" if place is None else f" at {short_place(place)}"
-    return f"This code has its own versions only because {break_}{at} ends the graph of {split.outer}: fix that break first."
+    stack = "___stack" in cause.source
+    return cause.split if is_split(cause) and (stack or (cause.kind in _OF_TENSORS and not cause.resumed)) else None
+
+
+def split_reason(splits: Sequence[Split]) -> str:
+    """In one sentence that these breaks are why the code has versions of its own."""
+    breaks = unique(f"{one.gb_id or 'a graph break'}{'' if one.place is None else f' at {short_place(one.place)}'}" for one in splits)
+    outer = unique(one.outer for one in splits)
+    end, those = ("ends", "that break") if len(breaks) == 1 else ("end", "those breaks")
+    graphs = "graph" if len(outer) == 1 else "graphs"
+    all_breaks, all_outer = (listed(names, between=" and " if len(names) == _TWO else ", ") for names in (breaks, outer))
+    return f"This code has its own versions only because {all_breaks} {end} the {graphs} of {all_outer}: they go with {those}."
 
 
 def is_split(cause: Cause) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from dynadiag.advice.recompile_reasons import reason, split_reason
+from dynadiag.advice.recompile_reasons import reason, split_off
 from dynadiag.advice.recompile_values import sides_of_integer
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
@@ -36,7 +36,7 @@ from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_ne
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
-from dynadiag.passes.recompile_unadvised import ENOUGH, settled, telling, without_advice
+from dynadiag.passes.recompile_unadvised import ENOUGH, because_of, settled, telling, without_advice
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.size_conditions import sides_met
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
@@ -106,7 +106,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)
     reasons = tuple(reason(cause) for cause in causes)
-    splits = [said for cause in causes if (said := split_reason(cause)) is not None or not cause.dynamic]
+    splits = [said for cause in causes if (said := split_off(cause)) is not None or not cause.dynamic]
     split = None if None in splits else next(iter(splits), None)
     sides = prod(sides_of_integer(cause) or 1 for cause in causes)
     return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, facts.stays, sides)
@@ -322,14 +322,14 @@ def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: in
     one = group[0]
     name = _name(one)
     name = name[:1].upper() + name[1:]
-    causes = listed(unique(row.text for row in telling(group) if row.source), limit=2)
+    because = because_of(group)
     if hit:
         value = "" if one.limit.value is None else f" ({one.limit.value})"
-        return f"{name} hit the recompile limit{value}" + (f" because of {causes}" if causes else "")
+        return f"{name} hit the recompile limit{value}{because}"
     if inside:
-        name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {times(events)} in all,"
-        return name + (f" because of {causes}" if causes else "")
-    return f"{name} was recompiled {times(events)}" + (f" because of {causes}" if causes else "")
+        name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {times(events)} in all"
+        return f"{name}{because if because[:1] in ('', ',') else f',{because}'}"
+    return f"{name} was recompiled {times(events)}{because}"
 
 
 def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynadiag.facts.wording import unique
+from dynadiag.advice.recompile_reasons import split_reason
+from dynadiag.facts.wording import listed, unique
 from dynadiag.passes.recompile_fixes import restless
 from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
@@ -26,9 +27,9 @@ def settled(group: Sequence[Recompiled]) -> bool:
 
 def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     """Why nothing is advised."""
-    splits = [one.split for one in group]
-    if splits and splits[0] is not None and None not in splits:  # what was entered from uncompiled code has its own versions anyway
-        return f" {splits[0]}"
+    splits = [one.split for one in group if one.split is not None]
+    if splits and len(splits) == len(group):  # what was entered from uncompiled code has its own versions anyway
+        return f" {split_reason(splits)}"
     if settled(group):
         rows = [row for one in group for row in one.rows]
         said = [_DYNAMIC] * any(row.dynamic_since for row in rows) + [_BOTH_STATES] * any(map(_two_states, rows))
@@ -74,6 +75,15 @@ def _goes_on(row: Row) -> bool:
 
 def _two_states(row: Row) -> bool:
     return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
+
+
+def because_of(group: Sequence[Recompiled]) -> str:
+    """What the title gives as the cause, with a space before it; empty where nothing is known."""
+    shown = telling(group)
+    causes = listed(unique(row.text for row in shown if row.source), limit=2)
+    told = {step.id for row in shown for step in row.steps}
+    left_out = any(step.id not in told for one in group for row in one.rows for step in row.steps)
+    return f"{', mostly' if left_out else ''} because of {causes}" if causes else ""
 
 
 def telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dynadiag.advice.recompile_cause import Split
 from dynadiag.facts.user_frames import callers, source_function
 from dynadiag.facts.wording import plural
 from dynadiag.model.location import Location
@@ -18,8 +19,8 @@ from dynadiag.passes.transitions import CodeObject, Known, Row
 class Recompiled:
     """One code object with everything that was made of it: table, advice and reasons for its rows, and the line that called it.
 
-    `split` says which break it has versions of its own by. `stays`: how many of its recompiles come whatever size is dynamic from the first
-    call on; `sides`: how many versions come for the integers of modules once they are symbols.
+    `split` is the break that gives it versions of its own. `stays`: how many of its recompiles come whatever size is dynamic from the
+    first call on; `sides`: how many versions come for the integers of modules once they are symbols.
     """
 
     code: CodeObject
@@ -27,7 +28,7 @@ class Recompiled:
     rows: tuple[Row, ...]
     advice: tuple[tuple[Advice, ...], ...]
     reasons: tuple[str | None, ...]
-    split: str | None
+    split: Split | None
     limit: Limit
     call: Location | None
     stays: int

@@ -7,7 +7,7 @@ import pytest
 from dynadiag.advice.changed_objects import changed_beside, counts_attribute
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
-from dynadiag.advice.recompile_reasons import reason, split_reason
+from dynadiag.advice.recompile_reasons import reason, split_off, split_reason
 from dynadiag.advice.recompiles import recompile_advice
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.model.location import Location
@@ -355,15 +355,18 @@ SPLIT = Split("`forward`", Location("/venv/lib/python3.11/site-packages/kit/mode
 def test_code_that_a_break_split_off_gets_no_advice_but_the_break_to_cure():
     """Followed on a decoder whose outer forward broke in its loop: each layer was compiled by itself, and its cache with it."""
     assert not resized(code="y = f(x)", split=SPLIT)
-    assert "GB0170 at model.py:150 ends the graph of `forward`: fix that break first" in (
-        split_reason(cause("size", "x", split=SPLIT)) or ""
+    assert split_off(cause("size", "x", split=SPLIT)) == SPLIT
+    assert "GB0170 at model.py:150 ends the graph of `forward`: they go with that break." in split_reason((SPLIT, SPLIT))
+    other = Split("`loss`", Location("train.py", 9, "loss", "y.item()"), "GB0124")
+    assert split_reason((SPLIT, other)).endswith(
+        "only because GB0170 at model.py:150 and GB0124 at train.py:9 end the graphs of `forward` and `loss`: they go with those breaks."
     )
-    assert split_reason(cause("value", "___stack0.total", resumed=True, split=SPLIT)) is not None
+    assert split_off(cause("value", "___stack0.total", resumed=True, split=SPLIT)) is not None
     # What the program keeps itself recompiles the outer code as well: without the break it hit the limit for the same list.
     for kind, source in (("length", "len(self.logged)"), ("value", "name"), ("value", "STEP"), ("contains", "d"), ("identity", "f")):
-        assert split_reason(cause(kind, source, split=SPLIT)) is None
+        assert split_off(cause(kind, source, split=SPLIT)) is None
     own = replace(SPLIT, place=Location("/opt/site-packages/torch/optim/optimizer.py", 78, "_use_grad"))
-    assert split_reason(cause("size", "x", split=own)) is None  # nobody can cure the break that torch.optim makes on purpose
+    assert split_off(cause("size", "x", split=own)) is None  # nobody can cure the break that torch.optim makes on purpose
 
 
 @pytest.mark.parametrize(
