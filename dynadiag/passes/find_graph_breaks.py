@@ -217,7 +217,8 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequ
         parts.extend(_inside(group))
     parts.extend(unique(refusal for site in group if (refusal := _refusal(run, site))))
     parts.extend(_consequence(run, group, no_graph=no_graph))
-    parts.extend(f"also on this line: {listed(site.other_reasons)}" for site in group if site.other_reasons)
+    lines = "this line" if len({site.own_frame for site in group}) == 1 else "these lines"
+    parts.extend(unique(f"also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
     if len(beside) > 1 and not is_train_step(group):
         others = listed(unique(beside), limit=8)
         parts.append(f"one of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))

@@ -33,7 +33,7 @@ def joined_train_steps(run: Run, groups: Iterable[Sequence[GraphBreak]]) -> tupl
 
 def is_train_step(group: Sequence[GraphBreak]) -> bool:
     """True for sites of two or three different parts of a train step."""
-    return len({_part(site) for site in group if _belongs(site)}) > 1
+    return len({part for site in group if _belongs(site) for part in _parts(site)}) > 1
 
 
 def _belongs(site: GraphBreak) -> bool:
@@ -55,20 +55,22 @@ def _function(run: Run, group: _Group) -> object | None:
     return site.own_frame.file, source_function((site.own_frame.function or "").rpartition(".")[2])
 
 
-def _part(site: GraphBreak) -> str:
-    """Which part of a train step a site is, from what torch says of it, or the user's line where that names the call."""
-    said = f"{site.reason} {site.context or ''}"
-    if "zero_grad" in said:
-        return "zero_grad"
+def _parts(site: GraphBreak) -> tuple[str, ...]:
+    """Which parts of a train step a site is, from what torch says of it, or the user's line where that names the call."""
+    said = " ".join((site.reason, site.context or "", *site.other_reasons))
+    named = tuple(part for part in ("zero_grad", "backward") if part in said)
+    if named:
+        return named
     code = "" if site.own_frame is None else site.own_frame.code or ""
-    if "backward" in said or re.search(r"\.backward\(", code):
-        return "backward"
-    return "update" if re.search(r"\.update\(", code) else "step"
+    inside = site.torch_frame is not None and normal_path(site.torch_frame.file).endswith("torch/optim/optimizer.py")
+    if not inside and re.search(r"\.backward\(", code):
+        return ("backward",)
+    return ("update" if not inside and re.search(r"\.update\(", code) else "step",)
 
 
 def train_step_title(run: Run, group: Sequence[GraphBreak]) -> str:
     """For example "A whole train step is compiled: zero_grad(), backward() and step() break the graph of train_step"."""
-    parts = unique(f"{_part(site)}()" for site in _in_order(group) if _beside(site))
+    parts = unique(f"{part}()" for site in _in_order(group) if _beside(site) for part in _parts(site))
     frame = next((frame for site in group if _belongs(site) and (frame := run.frame(site.frames[0])) is not None), None)
     own = next((site.own_frame for site in group if _belongs(site) and site.own_frame is not None), None)
     theirs = frame is not None and frame.file is not None and not is_own_file(frame.file, run) and own is not None
@@ -81,7 +83,7 @@ def _and(parts: Sequence[str]) -> str:
 
 
 def _is_backward(site: GraphBreak) -> bool:
-    return _part(site) == "backward"
+    return "backward" in _parts(site)
 
 
 def train_step_main(group: Sequence[GraphBreak]) -> GraphBreak:
@@ -118,7 +120,7 @@ def _in_order(group: Sequence[GraphBreak]) -> list[GraphBreak]:
 
 def is_step_alone(group: Sequence[GraphBreak]) -> bool:
     """True for a compiled function that computes nothing but `optimizer.step()`: no graph lies before or behind it."""
-    return all(_belongs(site) and _part(site) == "step" and not (site.graphs_before or site.graphs_after) for site in group)
+    return all(_belongs(site) and _parts(site) == ("step",) and not (site.graphs_before or site.graphs_after) for site in group)
 
 
 def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:

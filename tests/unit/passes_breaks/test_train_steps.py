@@ -81,6 +81,21 @@ def test_two_parts_are_enough_and_one_is_not(maker, parts):
     assert finding.title.startswith("A whole train step is compiled: backward() and step() break")
 
 
+def test_several_parts_on_one_line_are_each_named_and_what_two_lines_share_is_said_once(maker, at):
+    code = "optimizer.zero_grad(); loss.backward(); optimizer.step()"
+    for line in (4, 5):
+        frame = maker.frame("step", line=1)
+        maker.breaks_at(frame, at(line, "step", code), gb_id="GB0008", gb_type=SKIPPED, context="qualname: Optimizer.zero_grad")
+        maker.breaks_at(frame, at(line, "step", code), gb_id="GB0123", gb_type="Unsupported Tensor.backward() call")
+        own_break = {"gb_id": "GB0025", "gb_type": "Call to `torch._dynamo.graph_break()`"}
+        for name in (f"torch_dynamo_resume_in_step_at_{line}", "wrapper"):
+            maker.breaks_at(maker.frame(name, line=line), at(line, "step", code), OPTIMIZER, **own_break)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert finding.title == "A whole train step is compiled: zero_grad(), backward() and step() break the graph of step"
+    assert finding.why.count("GB0123 Unsupported") == 1
+    assert "; also on these lines: GB0123 Unsupported Tensor.backward() call" in finding.why
+
+
 def test_other_breaks_of_the_function_stay_findings_of_their_own(maker, parts, at):
     parts["zero_grad"]()
     parts["backward"]()
