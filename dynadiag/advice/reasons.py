@@ -29,7 +29,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "GB0046": _MODE,
         "GB0055": "the argument is an object that cannot be put into a graph",
         "GB0083": "Dynamo does not trace modules with full backward hooks",
-        "GB0088": "the line raises while it is traced, and an exception ends the frame",
+        "GB0088": "an exception comes up while Dynamo traces this line, and it ends the frame",
         "GB0092": "an object that Dynamo cannot rebuild is alive across the break",
         "GB0104": "compiled code does not have one autograd node per line",
         "GB0107": "torch draws different numbers in a graph than in place",

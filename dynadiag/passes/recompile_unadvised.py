@@ -11,7 +11,7 @@ from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
 _FEW = 2
-_GROWS = "Each further value is one more version, until the limit is reached and such calls run eagerly."
+_GROWS = "Another value would be one more version, until the limit is reached and such calls run eagerly."
 ENOUGH = "Nothing has to change while there are fewer versions than the limit."
 _NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
 _DYNAMIC, _BOTH_STATES = (

@@ -433,7 +433,7 @@ def test_a_full_cache_is_not_said_to_have_room(builders):
         in finding.why
     )
     finding = only(find_recompiles(builders.recompiled(*steps[:3])).findings)
-    assert "Each further value is one more version, until the limit is reached and such calls run eagerly. Nothing is" in finding.why
+    assert "Another value would be one more version, until the limit is reached and such calls run eagerly. Nothing is" in finding.why
 
 
 def test_a_finding_without_advice_says_so(builders):
