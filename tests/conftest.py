@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -27,10 +28,18 @@ os.environ.setdefault("DYNADIAG_TESTS_SHORT_PROCESSES", "1")
 settings.load_profile("ci")
 
 
+# What searches, times, proves and writes asks torch little that recording does not: of these folders the oldest torch runs what is marked.
+NEWEST_ONLY = {Path(__file__).parent / "with_torch" / name for name in ("bench", "fix", "reduce", "samples")}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
     """Modules with a slow test first, each in one piece: one worker runs it (`--dist loadscope`), which makes its fixtures once."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+    for item in items:
+        if item.path.parent in NEWEST_ONLY and not item.get_closest_marker("oldest"):
+            item.add_marker("any_torch")
 
 
 @pytest.fixture(autouse=True)

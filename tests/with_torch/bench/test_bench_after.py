@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.any_torch
-
 ROOT = Path(__file__).parents[3]
 BEFORE = """
 import torch

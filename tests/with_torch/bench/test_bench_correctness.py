@@ -69,7 +69,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(("program", "fault", "status", "worst"), WRONG, ids=lambda value: value)
 def test_a_planted_wrong_program_is_caught_and_named(program, fault, status, worst):
     outcome = outcome_of(program, getattr(planted, fault))
@@ -184,6 +183,7 @@ def test_pure_rounding_may_differ_but_not_grow_beyond_itself():
     assert close_to(eager, exact=exact, other=50 * other) == "WRONG"
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("program", RIGHT)
 def test_right_programs_pass(program):
     outcome = outcome_of(program, "aot_eager")

@@ -27,7 +27,6 @@ def bench(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.any_torch
 def test_each_arm_has_its_row_and_a_crash_stops_no_other(tmp_path):
     done = bench(tmp_path, PROGRAM, "--arms", "eager,aot_eager,planted_crash,planted_wrong")
     assert done.returncode == 1, done.stderr
@@ -74,7 +73,6 @@ with torch.no_grad():
 
 
 @pytest.mark.slow
-@pytest.mark.any_torch
 def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "fixed.py").write_text(SCRIPT.replace("GELU", "ReLU"))
@@ -93,7 +91,6 @@ def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.any_torch
 def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
     """The command of the documentation, with a third variant whose loop is too short."""
     (tmp_path / "train.py").write_text(TRAIN)
@@ -111,7 +108,6 @@ def test_variants_of_a_script_are_timed_by_their_loop(tmp_path):
     assert document["correctness"] == []
 
 
-@pytest.mark.any_torch
 def test_a_script_with_nothing_to_compare_is_one_line(tmp_path):
     (tmp_path / "script.py").write_text("import torch\nprint('uncompiled')\n")
     done = bench(tmp_path, "script.py")
@@ -121,7 +117,6 @@ def test_a_script_with_nothing_to_compare_is_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.any_torch  # one line of text
 def test_a_back_end_that_torch_lacks_is_refused_before_anything_is_timed(tmp_path):
     done = bench(tmp_path, PROGRAM, "--arms", "eager,nosuch")
     assert done.returncode == 2 and done.stdout == "", done.stderr
@@ -135,14 +130,12 @@ def test_a_function_whose_arguments_nobody_recorded_cannot_be_timed():
         load_step(f"{PROGRAM}:with_arguments", CompileSwitch(arm="eager", overrides={}))
 
 
-@pytest.mark.any_torch
 def test_a_program_that_raises_has_a_row_that_says_so(tmp_path):
     done = bench(tmp_path, "--fn", f"{PROGRAM}:raises", "--arms", "eager,eager")
     assert done.returncode == 2
     assert "RuntimeError: this program" in done.stdout and "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.any_torch  # a choice of processes
 def test_arms_in_one_process_agree(tmp_path):
     done = bench(
         tmp_path,

@@ -13,6 +13,8 @@ from dynadiag.capture.script import ScriptEndedError, UserCodeError
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
 
+pytestmark = pytest.mark.oldest
+
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ def judged(name, how, precision, fault=None):
 COMBINATIONS = list(programs.combinations(DEVICE))
 # On a CPU fused kernels take any dtype: each combination once. With CUDA all of them.
 CASES = [
-    (*one, precision)
+    pytest.param(*one, precision, marks=pytest.mark.oldest if one[0] == "AdamW" else ())
     for at, one in enumerate(COMBINATIONS)
     for number, precision in enumerate(programs.PRECISIONS)
     if DEVICE == "cuda" or number == at % 3
@@ -63,9 +63,7 @@ def test_steps_with_a_closure_or_sparse_gradients_are_judged_too(make, precision
         assert len(told) == (blind and fault is not None), (outcome, expected.notes)
 
 
-# On the oldest torch right steps alone: what is wrong is planted, and is judged alike.
 # By hand every optimizer of torch.optim was tried, foreach and not, in float32 and bfloat16: 112 of 112 (torch 2.15, CPU).
-@pytest.mark.any_torch
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "make",
@@ -85,7 +83,6 @@ def test_one_gradient_that_is_a_twentieth_too_large_is_wrong(make, precision, fa
     assert outcome.status == status, outcome
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize(
     ("name", "how", "precision"), [("Adam", "foreach", "fp32"), ("AdamW", "fused", "fp16"), ("NAdam", "single", "bf16")]

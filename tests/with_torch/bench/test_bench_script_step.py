@@ -20,6 +20,8 @@ from dynadiag.bench.inside.state import find_state
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
+pytestmark = pytest.mark.oldest
+
 
 class Taken(BaseException):
     """Leaves the script in the middle of the call."""

@@ -146,7 +146,6 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.any_torch
 def test_a_shape_with_wrong_results_is_told_though_the_usual_shape_is_right(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.replace("import torch\n", "import torch\nimport torch._dynamo\n", 1))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}", "OMP_NUM_THREADS": "1"}

@@ -54,7 +54,6 @@ def test_a_right_program_is_right(program):
     assert outcome_of(program, "aot_eager").status == "PASS"
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(
     ("program", "fault"),
     [

@@ -10,6 +10,8 @@ from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.steps import CallUnit, WholeStep
 from dynadiag.bench.inside.work import saved_for_backward, step_work
 
+pytestmark = pytest.mark.oldest
+
 
 def unit(model, *arguments):
     model(*arguments)

@@ -11,6 +11,7 @@ import dynadiag
 from dynadiag.errors import UsageError
 from dynadiag.fix import function
 
+pytestmark = pytest.mark.oldest
 MODULE = """import torch
 
 

@@ -63,7 +63,6 @@ for number in range(4):
 """
 
 
-@pytest.mark.any_torch  # texts, git and modules; what is proven is asked in test_fix_function.py
 @pytest.mark.slow
 def test_functions_of_a_package_are_replaced_and_the_package_is_not_edited(tmp_path):
     package = tmp_path / "env" / "site-packages" / "library.py"

@@ -51,7 +51,6 @@ def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.any_torch  # processes and files; what is proven is asked in test_fix_function.py
 @pytest.mark.slow
 def test_a_module_of_the_script_is_patched_and_does_the_same(tmp_path):
     """The script is a module of a package, run with -m; its run directory is asked once more, and nothing is proven twice."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from dynadiag.reduce.core.answer_cache import Known, remembering
@@ -16,8 +15,6 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.scripts import oracle
 from dynadiag.reduce.scripts.oracle import Conditions, see
 from dynadiag.reduce.scripts.program import parsed
-
-pytestmark = pytest.mark.any_torch
 
 FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message="bad", frames=("a.py:f",), detail="all")
 

@@ -19,8 +19,6 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 
-pytestmark = pytest.mark.any_torch
-
 
 @pytest.fixture(scope="module", autouse=True)
 def warm():

@@ -47,7 +47,6 @@ def test_one_operator_of_two_inputs_is_left_alone():
     assert operators(found.graph_module) == [ATEN.mul.Tensor] and len(found.graph_module.graph.nodes) <= 4
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize("as_module", [False, True])
 def test_the_operator_that_makes_nan_is_found_by_its_results(as_module):
     class Makes(torch.nn.Module):
@@ -104,7 +103,6 @@ class Compiling:
     compiler_fn = staticmethod(torch._dynamo.lookup_backend("eager"))
 
 
-@pytest.mark.any_torch
 @needs_fork
 def test_an_input_that_is_no_leaf_stays_none(tmp_path):
     gm = torch.fx.symbolic_trace(lambda x: (torch.cos(x + 1),))
@@ -151,7 +149,6 @@ def test_a_constant_in_the_graph_is_no_obstacle(tmp_path):
     assert operators(found.best.module) == [torch.relu] and found.confirmed.failure.kind == "wrong_result"
 
 
-@pytest.mark.any_torch
 @needs_fork
 def test_random_operators_and_two_results_stand_beside_the_fault():
     def f(x, y):
@@ -213,7 +210,6 @@ def late_log(x):
     return torch.log1p(x) + 1e-7
 
 
-@pytest.mark.any_torch
 @needs_fork
 def test_a_wrong_number_does_not_end_as_a_turned_comparison():
     def f(x):

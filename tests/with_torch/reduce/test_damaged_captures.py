@@ -15,8 +15,6 @@ from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting
 
-pytestmark = pytest.mark.any_torch
-
 TEXT = """class GraphModule(torch.nn.Module):
     def forward(self, L_x_: "f32[2]"):
         y = torch.relu(L_x_);  L_x_ = None

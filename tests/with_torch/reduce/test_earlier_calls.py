@@ -17,6 +17,8 @@ from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.sources.failing_script import Suspect, _captured, _owner, _region, _whole
 
+pytestmark = pytest.mark.oldest
+
 
 @pytest.fixture
 def watched(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from dynadiag.reduce.minification import Minified
 from dynadiag_cli.minify_output import report
 
+pytestmark = pytest.mark.oldest
 pytest.importorskip("torch")
 from dynadiag.reduce import worker_process as worker  # noqa: E402
 

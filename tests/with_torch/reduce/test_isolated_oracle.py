@@ -47,16 +47,16 @@ def calls(candidate):
 @pytest.mark.parametrize(
     ("backend", "kind", "phase", "setting"),
     [
-        pytest.param(faults.raises_at_compile, "compile_error", "compile", {}, marks=pytest.mark.any_torch),
-        ("relu_compile_error_TESTING_ONLY", "compile_error", "compile", {}),
-        pytest.param(faults.raises_at_call, "runtime_error", "call", {}, marks=pytest.mark.any_torch),
-        ("relu_runtime_error_TESTING_ONLY", "runtime_error", "call", {}),
-        pytest.param(faults.crashes_at_compile, "crash", "compile", {}, marks=pytest.mark.any_torch),
-        (faults.aborts_at_call, "crash", "call", {}),
-        pytest.param(faults.exits, "crash", "call", {}, marks=pytest.mark.any_torch),
-        pytest.param(faults.wrong, "wrong_result", "call", {"check": "forward"}, marks=pytest.mark.any_torch),
-        ("relu_accuracy_error_TESTING_ONLY", "wrong_result", "call", {"check": "forward"}),
-        (faults.makes_nan, "nan", "call", {"check": "forward"}),
+        (faults.raises_at_compile, "compile_error", "compile", {}),
+        pytest.param("relu_compile_error_TESTING_ONLY", "compile_error", "compile", {}, marks=pytest.mark.oldest),
+        (faults.raises_at_call, "runtime_error", "call", {}),
+        pytest.param("relu_runtime_error_TESTING_ONLY", "runtime_error", "call", {}, marks=pytest.mark.oldest),
+        (faults.crashes_at_compile, "crash", "compile", {}),
+        pytest.param(faults.aborts_at_call, "crash", "call", {}, marks=pytest.mark.oldest),
+        (faults.exits, "crash", "call", {}),
+        (faults.wrong, "wrong_result", "call", {"check": "forward"}),
+        pytest.param("relu_accuracy_error_TESTING_ONLY", "wrong_result", "call", {"check": "forward"}, marks=pytest.mark.oldest),
+        pytest.param(faults.makes_nan, "nan", "call", {"check": "forward"}, marks=pytest.mark.oldest),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -100,7 +100,6 @@ def test_a_child_checks_guards_but_does_not_time_them(monkeypatch):
     assert guards.profile_guard_manager is timed
 
 
-@pytest.mark.any_torch
 def test_a_child_of_a_process_that_used_threads_ends():
     large = torch.randn(512, 512)
     before = torch.get_num_threads()
@@ -114,7 +113,6 @@ def test_a_child_of_a_process_that_used_threads_ends():
     assert (found.failure, found.invalid) == (None, None)
 
 
-@pytest.mark.any_torch
 def test_a_wrong_gradient_needs_a_backward():
     # In a process of its own, as the verb's worker is one: torch's autograd refuses a fork of a process that has run a backward before.
     command = [sys.executable, "-m", "tests.with_torch.reduce.test_isolated_oracle"]
@@ -148,7 +146,6 @@ def test_a_lost_mutation_ends_at_the_operator_that_writes():
     assert calls(found.best) == ["add_"]
 
 
-@pytest.mark.any_torch
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS")
 def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_fault():
     gm, inputs = faults.planted()
@@ -185,7 +182,6 @@ def over_once_there(monkeypatch, tmp_path):
     return mark
 
 
-@pytest.mark.any_torch
 def test_a_hang_is_a_failure_only_when_it_is_looked_for(over_once_there):
     def hangs_at_compile(gm, inputs):
         over_once_there.write_text("")
@@ -271,21 +267,18 @@ def test_a_wrong_operator_beside_random_ones_is_found():
     assert confirm(noisy(), Setting(backend=faults.wrong, check="forward"), ReductionOptions()).failure.kind == "wrong_result"
 
 
-@pytest.mark.any_torch
 def test_another_bug_met_on_the_way_is_kept_apart():
     found = reduced(faults.two_bugs, simplify=False)
     assert calls(found.best) == [torch.relu]
     assert all("cannot compile" not in text for text in found.other_failures)
 
 
-@pytest.mark.any_torch
 def test_a_machine_that_breaks_on_the_way_is_never_the_bug():
     found = reduced(faults.no_compiler_for_small_graphs, simplify=False)
     assert torch.relu in calls(found.best)
     assert found.confirmed.failure.message.startswith("cannot compile")
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(ImportError("no triton"), "a package cannot be imported"), (OSError(28, "No space left on device"), "the disk is full")],
@@ -305,7 +298,6 @@ def test_a_graph_that_fails_without_the_compiler_is_no_compiler_bug():
         confirm(candidate_of(gm, [torch.randn(2, 3), torch.randn(2, 3)]), Setting(backend=faults.raises_at_compile), ReductionOptions())
 
 
-@pytest.mark.any_torch
 def test_kind_and_match_choose_the_failure():
     gm, inputs = faults.planted()
     candidate, setting = candidate_of(gm, inputs), Setting(backend=faults.raises_at_compile)
@@ -315,7 +307,6 @@ def test_kind_and_match_choose_the_failure():
             confirm(candidate, setting, options)
 
 
-@pytest.mark.any_torch
 def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "dynadiag.reduce.core.reduction.repeats_for", lambda failed, of: 2 if failed < of else 1
@@ -335,7 +326,6 @@ def test_a_flaky_failure_is_given_enough_chances(tmp_path, monkeypatch):
     assert calls(found.best) == [torch.relu]
 
 
-@pytest.mark.any_torch
 def test_a_child_cannot_harm_the_parent(tmp_path):
     def work(tell):
         tell({"step": "control"})
@@ -348,7 +338,6 @@ def test_a_child_cannot_harm_the_parent(tmp_path):
     assert "noise" in report.output and not report.timed_out
 
 
-@pytest.mark.any_torch
 def test_no_process_is_left_behind(over_once_there, tmp_path):
     ends, held = os.pipe()  # whoever still runs of them holds the other end
 
@@ -363,7 +352,6 @@ def test_no_process_is_left_behind(over_once_there, tmp_path):
     os.close(ends)
 
 
-@pytest.mark.any_torch
 def test_values_that_find_no_room_on_the_disk_are_one_line():
     import resource
 
@@ -388,7 +376,6 @@ def test_values_of_several_dtypes_in_one_memory_are_kept_in_one_memory():
     assert places["view_as_real"] == places["view_as_complex"] != places["sin"]
 
 
-@pytest.mark.any_torch
 def test_two_observations_agree():
     gm, inputs = faults.planted()
     one, two = (observe_isolated(candidate_of(gm, inputs), Setting(backend=faults.raises_at_call), timeout_s=600).failure for _ in range(2))

@@ -12,8 +12,6 @@ import dynadiag
 from dynadiag import Verdict
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 
-pytestmark = pytest.mark.any_torch
-
 ATEN = torch.ops.aten
 
 

@@ -11,8 +11,6 @@ import torch
 import dynadiag
 from dynadiag.reduce.sources.recording import capture_recorded
 
-pytestmark = pytest.mark.any_torch
-
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory):

@@ -28,8 +28,6 @@ from dynadiag.reduce.reproducer.proving import Proof
 from dynadiag.reduce.reproducer.result_files import write_json
 from dynadiag.render.html import result_page
 
-pytestmark = pytest.mark.any_torch
-
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "minify.schema.json").read_text())
 FAILURE = Failure(
     kind="compile_error", phase="compile", exceptions=("Outer", "a.Inner"), message="<img> @user", detail="a `log` ```\n" * 3000

@@ -56,7 +56,6 @@ def test_a_backend_that_torch_does_not_have_is_refused(run, tmp_path, backend):
         graph_worker._checked(setting, candidate, {"kind": None, "backward": False})
 
 
-@pytest.mark.any_torch  # the refusal of the test above, by the worker
 def test_a_backend_that_torch_does_not_have_is_no_compile_error(run, tmp_path):
     """It was: "Invalid backend" was reduced to a reproducer that is proven."""
     job = {"kind": None, "backward": False, "resume": False, "out": str(tmp_path)}

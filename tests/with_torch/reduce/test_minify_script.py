@@ -50,7 +50,6 @@ def minify(folder, script, *arguments, options=()):
 
 
 @pytest.mark.slow
-@pytest.mark.any_torch
 def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     done = minify(tmp_path, CRASHING, "crash", options=["--no-ablation"])
     assert done.returncode == 0, done.stderr
@@ -70,7 +69,6 @@ def test_a_script_that_dies_ends_as_one_proven_file(tmp_path):
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
-@pytest.mark.any_torch
 def test_a_script_that_does_not_fail_is_said_in_one_line(tmp_path):
     done = minify(tmp_path, CRASHING)
     assert done.returncode == 1 and "nothing failed: nothing to reduce (no graph was compiled" in done.stderr
@@ -117,6 +115,7 @@ def captured(tmp_path_factory, request):
     return found
 
 
+@pytest.mark.oldest
 def test_the_failing_call_is_captured_with_its_own_inputs(captured):
     suspect, (folder,) = captured
     assert (suspect.graph, suspect.phase, suspect.call) == (1, "call", 2) and "the second call" in suspect.title

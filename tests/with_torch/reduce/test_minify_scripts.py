@@ -116,7 +116,6 @@ def test_a_fallback_is_told_by_its_reason_and_not_mixed_up_with_another():
     assert proof.holds, proof.output
 
 
-@pytest.mark.any_torch
 def test_after_the_break_the_rest_runs_uncompiled_and_must_end_well():
     text = """
         import torch
@@ -155,7 +154,6 @@ torch.compile(scale, backend="eager")(torch.randn(()))
 """
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(("limit", "verdict"), [("1.0", Verdict.BORING), ("100.0", Verdict.INTERESTING)])
 def test_a_program_that_shows_it_for_some_random_numbers_only_is_no_result(limit, verdict):
     """With the third seed, the first for which it ends well, the branch is not taken."""
@@ -176,7 +174,6 @@ raise ValueError("".join(chr(97 + int(26 * one)) * 5 + chr(97 + int(26 * 26 * on
 """
 
 
-@pytest.mark.any_torch
 def test_every_run_of_a_program_draws_the_same_numbers():
     """torch's generator begins elsewhere in each worker: what a search asked differed from run to run of the same script."""
     said = []
@@ -202,14 +199,12 @@ step(torch.ones(2), torch.randn(()).item() < 0)
 """
 
 
-@pytest.mark.any_torch
 def test_what_other_random_numbers_show_is_found_too():
     """`randn` begins with 1.5 for the first seed, with 1.2 for the next one and with -1.9 for the third."""
     found = confirm(program(ON_NEGATIVE), Options(kind="graph_break"))
     assert (found.seed, found.failed, found.of) == (SEEDS[1], 3, 3)
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -224,7 +219,6 @@ def test_what_shows_nothing_is_said_in_one_line(text, said):
     assert said in raised.value.message and "\n" not in raised.value.message and raised.value.exit_code == 1
 
 
-@pytest.mark.any_torch
 @pytest.mark.parametrize(
     "text",
     [
@@ -250,7 +244,6 @@ def test_a_candidate_touches_nothing_outside_its_folder(text, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
-@pytest.mark.any_torch
 def test_a_candidate_may_write_to_a_device_but_not_remove_or_replace_it(tmp_path):
     """Asked of the guard alone: a candidate run by root would do it."""
     checks = Guard([str(tmp_path)])._checks
@@ -260,14 +253,12 @@ def test_a_candidate_may_write_to_a_device_but_not_remove_or_replace_it(tmp_path
     assert checks["os.chmod"](("/dev/null", 0o600, -1)) == "change /dev/null"
 
 
-@pytest.mark.any_torch
 def test_a_candidate_may_write_in_its_own_folder():
     text = "import os, shutil, tempfile\nopen('a', 'w').write('b')\nshutil.rmtree(tempfile.mkdtemp())\nos.remove('a')\nos.makedirs('c/d')"
     seen = see(program(text), Conditions(recorded=False, timeout_s=600))
     assert seen.refused is None and seen.ended is None
 
 
-@pytest.mark.any_torch
 def test_a_line_that_deletes_goes_first_and_is_named(tmp_path):
     (tmp_path / "kept").write_text("kept")
     deletes = f"os.remove({str(tmp_path / 'kept')!r})"

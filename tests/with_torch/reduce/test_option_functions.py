@@ -26,9 +26,6 @@ from dynadiag.torch_compat.dynamo.compiling import configured
 WORD = "relu"
 
 
-pytestmark = pytest.mark.any_torch
-
-
 def refuses_relu(graph):
     """A pass of the user's, with a bug."""
     if any(WORD in str(node.target) for node in graph.nodes):

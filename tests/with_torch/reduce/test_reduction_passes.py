@@ -16,8 +16,6 @@ from dynadiag.reduce.graphs.passes.drop_configs import drop_configs
 from dynadiag.reduce.graphs.passes.shrink_bodies import shrink_bodies
 from dynadiag.reduce.graphs.resizing import resized
 
-pytestmark = pytest.mark.any_torch
-
 
 def minified(function, inputs, interesting, trace=torch.fx.symbolic_trace):
     found = dynadiag.minify(trace(function), list(inputs), oracle=lambda g, i: g(*i) is not NotImplemented and interesting(g, i))

@@ -20,8 +20,6 @@ from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.inductor import cpp_answers
 
-pytestmark = pytest.mark.any_torch
-
 COMPILER = """
 import pathlib, sys
 source, target = sys.argv[1], sys.argv[sys.argv.index("-o") + 1]

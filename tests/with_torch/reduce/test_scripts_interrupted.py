@@ -15,8 +15,6 @@ from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.recorded_failures import Failure
 from dynadiag.reduce.scripts.reduction import reduce_script_program
 
-pytestmark = pytest.mark.any_torch
-
 SCRIPT = """
 import torch
 

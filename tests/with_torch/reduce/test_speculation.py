@@ -24,8 +24,6 @@ from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
 
-pytestmark = pytest.mark.any_torch
-
 WIDTHS = (1, 2, 8)
 
 

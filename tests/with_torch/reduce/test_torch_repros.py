@@ -18,6 +18,7 @@ from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.sources.recording import capture_all_recorded
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, read_torch_repro
 
+pytestmark = pytest.mark.oldest
 TRACES = Path(__file__).parents[3].parent / "shared" / "traces"
 
 

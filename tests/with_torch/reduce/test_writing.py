@@ -16,6 +16,7 @@ from dynadiag.reduce.graphs.inputs import PlainInput, TensorInput, from_value, m
 from dynadiag.reduce.graphs.setting import Setting, from_json
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 
+pytestmark = pytest.mark.oldest
 FAILURE = Failure(kind="runtime_error", phase="call", exceptions=("ValueError",), message='a "quoted" \\ \x1b[31mmessage\u202e """')
 HEADER = Header(failure=FAILURE, made_by="Made by a test", versions="torch of today", story="From many nodes to few.")
 

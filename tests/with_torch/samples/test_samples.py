@@ -70,19 +70,8 @@ def test_every_sample_makes_a_claim():
     assert len(CLAIMS) >= 4
 
 
-# On the oldest torch one of them: it breaks, recompiles and trains.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "claim",
-    [
-        pytest.param(
-            claim,
-            id=" ".join([claim.script, *claim.options]),
-            marks=[] if claim.script == "text_classification.py" else pytest.mark.any_torch,
-        )
-        for claim in CLAIMS
-    ],
-)
+@pytest.mark.parametrize("claim", CLAIMS, ids=[" ".join([claim.script, *claim.options]) for claim in CLAIMS])
 def test_the_first_comment_is_true(claim, tmp_path):
     argv = (str(SAMPLES / claim.script), "--backend", "eager", *claim.options)
     result = record(Target(kind="script", argv=argv), RecordOptions(out=tmp_path / "run"))
@@ -128,7 +117,6 @@ for options in {ways!r}:
 
 
 @pytest.mark.slow
-@pytest.mark.any_torch
 def test_bert_trains_in_every_variant_and_precision():
     ways = [["--variant", variant] for variant in VARIANTS] + [
         ["--precision", name, "--variant", "base"] for name in ("tf32", "bf16", "fp16")
