@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 import dynadiag
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.render.terminal import print_summary
+from tests.recorded_here import recorded_here
 
 pytestmark = pytest.mark.models
 SAMPLES = Path(__file__).parents[3] / "samples"
@@ -73,9 +73,7 @@ def test_every_sample_makes_a_claim():
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", CLAIMS, ids=[" ".join([claim.script, *claim.options]) for claim in CLAIMS])
 def test_the_first_comment_is_true(claim, tmp_path):
-    argv = (str(SAMPLES / claim.script), "--backend", "eager", *claim.options)
-    result = record(Target(kind="script", argv=argv), RecordOptions(out=tmp_path / "run"))
-    assert result.exit_status == 0
+    recorded_here(SAMPLES / claim.script, tmp_path / "run", "--backend", "eager", *claim.options)
     report = dynadiag.load(tmp_path / "run")
     summary = report.summary
     assert (summary.graph_break_sites, summary.graph_break_events, summary.recompiles) == claim.counts
