@@ -39,6 +39,11 @@ TRY_OUTSIDE = Advice(
     options=("torch.compiler.disable",),
 )
 
+CATCH_BOTH = Advice(
+    slug="catch-both-errors",
+    text="Where the program catches the AssertionError of this line, catch RuntimeError as well: `except (AssertionError, RuntimeError)`.",
+)
+
 
 def uncaught_advice(text: str, run: Run) -> tuple[Advice, ...]:
     """What is known for this text of torch, then how to see what eager does."""

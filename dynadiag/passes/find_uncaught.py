@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from dataclasses import replace
 
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.source import dotted
-from dynadiag.advice.uncaught import TRY_OUTSIDE, uncaught_advice
+from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
@@ -18,6 +19,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.base import Priority
+from dynadiag.passes.failed_asserts import WHY, failed_assert
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward
 
@@ -36,9 +38,16 @@ _OF_MUTATIONS = re.compile(r"modified by an inplace operation|Inplace update to 
 
 def find_uncaught(run: Run) -> PassResult:
     """One finding for each process that ended so; whether the program works in eager is not claimed, since nobody ran it."""
-    found = ((problem, _try_around(problem, run)) for problem in run.problems if problem.kind == "uncaught")
-    chosen = (one for one in found if one[1] is not None or _by_compiled_code(one[0], run))
-    return PassResult(findings=tuple(_finding(problem, escaped, run) for problem, escaped in chosen))
+    uncaught = [problem for problem in run.problems if problem.kind == "uncaught"]
+    return PassResult(findings=tuple(found for problem in uncaught if (found := _told(problem, run)) is not None))
+
+
+def _told(problem: Problem, run: Run) -> Finding | None:
+    place = failed_assert(problem, run)
+    if place is not None:
+        return _of_assert(problem, place, run)
+    escaped = _try_around(problem, run)
+    return _finding(problem, escaped, run) if escaped is not None or _by_compiled_code(problem, run) else None
 
 
 def _by_compiled_code(problem: Problem, run: Run) -> bool:
@@ -95,6 +104,23 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         where=where,
         why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
         fix=uncaught_advice(problem.text, run) if escaped is None else (TRY_OUTSIDE,),
+        cost=None,
+        evidence=(),
+        rank=(float(Priority.FAILED),),
+    )
+
+
+def _of_assert(problem: Problem, place: Location, run: Run) -> Finding:
+    on = rank_text(run, (problem.process,))
+    return Finding(
+        id="",
+        fingerprint=fingerprint(Subject(codes.UNCAUGHT, place, function=place.function or ""), run),
+        code=codes.UNCAUGHT,
+        severity=codes.severity_of(codes.UNCAUGHT),
+        title="A failed `assert` in compiled code ended the program with RuntimeError, not AssertionError",
+        where=replace(place, function=source_function(place.function)),
+        why=f"{WHY}{f' On {on}.' if on else ''}",
+        fix=(CATCH_BOTH,),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynadiag.model.location import Location
+from dynadiag.model.graph import Graph
+from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import Problem, Run, RunInfo, SourceFunction
 from dynadiag.passes.find_uncaught import find_uncaught
 
@@ -114,3 +115,44 @@ def test_a_try_does_not_count_where_the_users_own_code_raised():
     problem = Problem(kind="uncaught", process=0, text="ValueError: no", stack=(OWN, inner, entered, Location("/home/me/lib.py", 7, "f")))
     run = Run(info=RunInfo(), problems=(problem,), functions=(SourceFunction("/home/me/train.py", 4, "nll", text),))
     assert find_uncaught(run).findings == ()
+
+
+ASSERTS = """
+class GraphModule(torch.nn.Module):
+    def forward(self, L_d_: "f32[5][1]cpu"):
+        l_d_ = L_d_
+
+        # File: /home/me/model.py:14 in forward, code: assert torch.isfinite(d).all(), "deltas are not finite"
+        isfinite: "b8[5][1]cpu" = torch.isfinite(l_d_)
+        all_1: "b8[][]cpu" = isfinite.all();  isfinite = None
+        _assert_async = torch._assert_async(all_1, 'deltas are not finite');  all_1 = _assert_async = None
+
+        # File: /home/me/model.py:15 in forward, code: torch._assert_async(d.sum() > 0, "no deltas")
+        sum_1: "f32[][]cpu" = l_d_.sum()
+        gt: "b8[][]cpu" = sum_1 > 0;  sum_1 = None
+        _assert_async_1 = torch._assert_async(gt, 'no deltas');  gt = _assert_async_1 = None
+        return (l_d_,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "raised", "told"),
+    [
+        ("deltas are not finite", Location(f"{TORCH}/_ops.py", 916, "__call__"), True),
+        ("deltas are not finite", Location("/tmp/torchinductor_me/gk/cgk.py", 63, "call"), True),
+        ("deltas are not finite", Location("/home/me/model.py", 30, "check"), False),  # the program raises it itself
+        ("deltas", Location(f"{TORCH}/_ops.py", 916, "__call__"), False),
+        ("no deltas", Location(f"{TORCH}/_ops.py", 916, "__call__"), False),  # RuntimeError in eager, too
+    ],
+)
+def test_an_assert_of_a_graph_raises_another_exception_than_eager(tmp_path, said, raised, told):
+    """Three programs caught the AssertionError; compiled they ended, and no finding said why (2.11 and 2.15)."""
+    (tmp_path / "text").write_text(ASSERTS)
+    text = PayloadRef(str(tmp_path / "text"), 0, len(ASSERTS))
+    graph = Graph(id="g0", frame="f0", kind="dynamo", attempt=0, nodes=8, ops={"torch._assert_async": 2}, text=text)
+    entered = Location(f"{TORCH}/_dynamo/eval_frame.py", 1552, "_fn")
+    problem = Problem(kind="uncaught", process=0, text=f"RuntimeError: {said}", stack=(OWN, entered, raised))
+    findings = find_uncaught(Run(info=RunInfo(), problems=(problem,), graphs=(graph,))).findings
+    assert [(one.code, one.severity, one.where and one.where.line) for one in findings] == ([("DF11", "error", 14)] if told else [])
+    for one in findings:
+        assert "RuntimeError, not AssertionError" in one.title and [advice.slug for advice in one.fix] == ["catch-both-errors"]
