@@ -167,7 +167,13 @@ def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
         "Let Dynamo capture the number in the graph: nothing that the function does with it needs its value while it is traced (what takes "
         "it may recompile once more)"
     )
+    if any(dotted(one.func) == "float" and not _is_detached(one.args[0]) for one in reads):
+        text += "; torch's warning about `float` of a tensor that requires grad is then not given"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
+
+
+def _is_detached(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item")
 
 
 def _traces_behind(context: BreakContext, place: Place) -> bool:

@@ -223,6 +223,8 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequ
         others = listed(unique(beside), limit=8)
         parts.append(f"one of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))
     parts.extend(unique(doubt for site in group for doubt in site.doubts))
+    if fix and any(site.skipped_frames for site in group):
+        parts.append("compiled with the change, it may also be recompiled")
     if not fix:
         reason = OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised))
         parts.append(f"nothing is advised: {reason}")
