@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 MASK = "***"
 NAMED = "value whose name says that it is secret"
@@ -163,8 +163,25 @@ def masked_text(text: str, note: Note | None = None) -> str:
 
 def may_hold_secret(text: str) -> bool:
     """False where `masked_text` leaves the text, and every part of it, as it is; far cheaper than to look for secrets."""
-    low = text.lower()
-    for sign in _SIGNS:
+    if len(text) <= _LONGEST_SHAPE and text.isascii() and not _shape_may_hold_secret(text.encode("ascii").translate(_ALIKE)):
+        return False
+    return _has_sign(text.lower(), _SIGNS)
+
+
+# Entries of a report are often alike but for their numbers, so the answer for a text with all digits made 0 is remembered. What no sign
+# is in then, none is in: the expressions of `_COMMON_SIGNS` name no digit but 0, and take 0 wherever they take another.
+_ALIKE = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789", b"abcdefghijklmnopqrstuvwxyz000000000")
+_SIGNS_IN_SHAPES = tuple(sign.encode("ascii").translate(_ALIKE).decode("ascii") for sign in _SIGNS)
+_LONGEST_SHAPE = 4096
+
+
+@lru_cache(maxsize=1024)
+def _shape_may_hold_secret(shape: bytes) -> bool:
+    return _has_sign(shape.decode("ascii"), _SIGNS_IN_SHAPES)
+
+
+def _has_sign(low: str, signs: Iterable[str]) -> bool:
+    for sign in signs:
         if sign in low:
             return True
     return any(word in low and more.search(low) is not None for word, more in _COMMON_SIGNS)

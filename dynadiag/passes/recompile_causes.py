@@ -136,7 +136,8 @@ def _writing(run: Run) -> frozenset[tuple[int, str | None, str | None]]:
     first: dict[tuple[int, int, int | None], str] = {}
     for frame in run.frames:
         first.setdefault((frame.key.process, frame.key.epoch, frame.key.frame), frame.id)
-    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in set(first.values())]
+    frames = frozenset(first.values())
+    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in frames]
     found = (run.frame(one.frame) for one in records if _is_guarded(one))
     return frozenset((one.key.process, one.file, source_function(one.name)) for one in found if one is not None)
 

@@ -33,6 +33,7 @@ _FIELDS = (
     ("  Higher Order Operator: ", "operator"),
     (" For more details about this graph break, please visit: ", "link"),
 )
+_FIELD_STARTS = tuple(start for start, _ in _FIELDS)
 _TAILS = ("from user code:", "Set TORCHDYNAMO_VERBOSE=1", "Set TORCH_LOGS=", "You can suppress this exception and fall back to eager")
 
 
@@ -80,11 +81,10 @@ def _one_reason(text: str) -> Reason:
     fields: dict[str, list[list[str]]] = {"title": [[]]}
     current = fields["title"][0]
     for line in text.strip("\n").split("\n"):
-        for start, name in _FIELDS:
-            if line.startswith(start):
-                current = [line[len(start) :]]
-                fields.setdefault(name, []).append(current)
-                break
+        if line.startswith(_FIELD_STARTS):
+            start, name = next(field for field in _FIELDS if line.startswith(field[0]))
+            current = [line[len(start) :]]
+            fields.setdefault(name, []).append(current)
         else:
             current.append(line)
     link = _LINK.search(_joined(fields.get("link")) or "")
@@ -101,6 +101,8 @@ def _joined(parts: list[list[str]] | None) -> str | None:
     """The lines of a field; torch indents those after the first by four more columns."""
     if not parts:
         return None
+    if len(parts[0]) == 1 and parts[0][0][:1] != " ":
+        return parts[0][0].strip() or None
     lines = [line.removeprefix("      ").removeprefix("    ") for line in parts[0]]
     return "\n".join(lines).strip() or None
 
@@ -167,7 +169,10 @@ def _warned(lines: list[str]) -> BreakText:
 
 
 def _position(lines: list[str], start: str, default: int | None = None) -> int:
-    return next((p for p, line in enumerate(lines) if line.startswith(start)), len(lines) if default is None else default)
+    for position, line in enumerate(lines):
+        if line.startswith(start):
+            return position
+    return len(lines) if default is None else default
 
 
 def _end_of_stack(lines: list[str], start: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dynadiag.model.graph import Graph
@@ -310,11 +311,19 @@ def _is_other(frame: FrameBuilder, code: Location) -> bool:
 
 def _key(process: ProcessBuilder, compile_id: str | None) -> tuple[CompileKey | None, int]:
     """The frame and the attempt that a printed compile id ("0/1_2", "!0/3/0") names."""
-    match = _ID.match(compile_id) if compile_id else None
-    if match is None or match.group(2) in (None, "-"):
+    found = _numbers(compile_id) if compile_id else None
+    if found is None:
         return None, 0
-    autograd, frame, again, attempt = (int(part) if part and part != "-" else None for part in match.groups())
+    autograd, frame, again, attempt = found
     return CompileKey(process.index, process.epoch, frame, again, autograd), attempt or 0
+
+
+@lru_cache(maxsize=64)  # several look-ups for one message
+def _numbers(compile_id: str) -> tuple[int | None, ...] | None:
+    match = _ID.match(compile_id)
+    if match is None or match.group(2) in (None, "-"):
+        return None
+    return tuple(int(part) if part and part != "-" else None for part in match.groups())
 
 
 def _behind(lines: list[str], start: str) -> list[str]:
@@ -380,6 +389,8 @@ _STARTS = {
     for first, known in _BY_FIRST.items()
     if not first.isspace()
 }
+MAY_START = frozenset(_STARTS)
+"""What a line with a logger's prefix begins with that begins a message, if it is no warning of 2022."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent")
 _BARE_STARTS = {
     first: (*_STARTS[first], *((_RAISED.match,) if first in "tU" else ()), *((_TRACEBACK.match,) if first == "T" else ()))

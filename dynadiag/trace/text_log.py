@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dynadiag.trace.builders import RunBuilder
 from dynadiag.trace.sources import shown
-from dynadiag.trace.text_events import OLD_WARNING, TextEvents, starts_message
+from dynadiag.trace.text_events import MAY_START, OLD_WARNING, TextEvents, starts_message
 from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
 from dynadiag.trace.values import decode
 
@@ -90,6 +90,7 @@ class TextReader:
             self._go_on(block, 0, len(block), offset)
             return
         may_warn = b"autograd" in block.lower()
+        repeats = not may_warn and b"\x1b" not in block
         position, end = 0, len(block)
         block = b"\n" + block
         while position <= end:
@@ -111,6 +112,38 @@ class TextReader:
             position = block.find(b"\n", begin)
             position = position if position >= 0 else end + 1
             self.line(decode(block[begin:position]), offset + begin - 1, position - begin)
+            if repeats and position <= end:
+                position = self._same_prefix(block, position, offset - 1)
+                if self.allowance < 0:
+                    return
+
+    def _same_prefix(self, block: bytes, position: int, base: int) -> int:
+        """Lines behind one of a logger's that begin with the same prefix and go on with its message; gives where the last of them ends.
+
+        The same as `line` does, without taking each apart; the block has no escapes and no warning of 2022.
+        """
+        message = None if self.previous is None else self.open.get((self.previous[1].rank, self.previous[1].pid))
+        if self.previous is None or message is None or message.prefix != self.previous[1]:
+            return position
+        prefix = b"\n" + self.previous[0].encode("utf-8", "replace")
+        while block.startswith(prefix, position):
+            begin = position + len(prefix)
+            end = block.find(b"\n", begin)
+            end = end if end >= 0 else len(block)
+            if block[begin : begin + 1] == b"[" or end - position > LONGEST_LINE:
+                break
+            text = decode(block[begin:end]).rstrip("\r")
+            if text[:1] in MAY_START and starts_message(text, bare=False):
+                break
+            self.allowance -= 1
+            if self.allowance < 0:
+                self._leave_out()
+                break
+            message.whole = message.whole and base + position == message.end
+            message.end = base + end
+            message.add(text)
+            position = end
+        return position
 
     def _leave_out(self) -> None:
         """The rest of a block is not looked at, because the log consists of lines that are shorter than any of torch."""

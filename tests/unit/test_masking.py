@@ -1,12 +1,26 @@
 """What looks like a secret is masked, by name and by form; what is plainly harmless stays readable."""
 
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.masking import _LOOKS, _SAID, MASK, _looks, _said, masked_arguments, masked_setting, masked_text, may_hold_secret
+from dynadiag.masking import (
+    _COMMON_SIGNS,
+    _LOOKS,
+    _SAID,
+    _SIGNS,
+    MASK,
+    _has_sign,
+    _looks,
+    _said,
+    masked_arguments,
+    masked_setting,
+    masked_text,
+    may_hold_secret,
+)
 
 SECRET = "s3cr3tV4lue9"
 HF, GH = "hf_" + "aB3dE5gH" * 4, "ghp_" + "aB3dE5gH" * 4
@@ -195,6 +209,17 @@ def test_what_is_no_secret_stays_in_messages_and_source(text):
 def test_the_quick_look_misses_nothing(parts):
     text = "".join(parts)
     assert masked_text(text) == _SAID.sub(_said, _LOOKS.sub(_looks, text))
+
+
+@given(st.lists(st.sampled_from([*_SIGNS, *(word for word, _ in _COMMON_SIGNS), *LONG, "7", "X", "é"]), max_size=6))
+def test_what_is_remembered_of_texts_with_other_digits_hides_no_sign(parts):
+    text = "".join(parts)
+    assert may_hold_secret(text) == _has_sign(text.lower(), _SIGNS)
+
+
+@pytest.mark.parametrize("form", [more.pattern for _, more in _COMMON_SIGNS])
+def test_signs_that_are_expressions_take_all_digits_alike(form):
+    assert not re.search("[1-9]", re.sub(r"\{\d[\d,]*\}|0-9", "", form))
 
 
 def test_the_quick_look_does_not_take_every_kernel_of_triton_for_a_secret():

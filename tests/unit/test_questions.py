@@ -24,6 +24,7 @@ from benchmarks.hostile_logs import ATTACKS, artifact, problem, start
 from dynadiag import report, trace
 from dynadiag.model.report import Report
 from dynadiag.model.run import CompileKey, Run
+from dynadiag.passes.recompile_causes import _writing
 from dynadiag.passes.transitions import _in_order
 from dynadiag.render import json_report, markdown
 from dynadiag.render.html import report_page
@@ -113,6 +114,25 @@ def test_many_values_of_one_guard_are_told_apart_without_comparing_each_with_all
     assert len(_in_order({(0, number): Value(number) for number in range(1000)}, set())) == 1000
     assert compared < 10_000
     assert _in_order({(0, 1): "3", (0, 2): "4", (0, 3): "3", (0, 4): "3"}, {(0, 3), (0, 4)}) == ("3", "4", "3")
+
+
+def test_the_functions_that_change_objects_are_found_without_looking_at_all_frames_for_each(tmp_path: Path) -> None:
+    hashed = 0
+
+    class Id(str):
+        __eq__ = str.__eq__
+
+        def __hash__(self) -> int:
+            nonlocal hashed
+            hashed += 1
+            return str.__hash__(self)
+
+    log = tmp_path / "changes.log"
+    log.write_bytes(b"".join(islice(ATTACKS["side_effects_frames"](), 3)))
+    run = trace.load(log)
+    assert len(run.frames) == len(run.mutation_records) == 128
+    _writing(replace(run, frames=tuple(replace(frame, id=Id(frame.id)) for frame in run.frames)))
+    assert hashed < 10 * 128
 
 
 def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:

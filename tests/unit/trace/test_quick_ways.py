@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from dynadiag.digests.texts import untab
 from dynadiag.trace import load
+from dynadiag.trace.builders import RunBuilder
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
+from dynadiag.trace.text_log import TextReader
 
 TENSOR = {
     "id": 1, "ndim": 2, "dtype": "torch.float32", "device": "device(type='cuda', index=1)", "size": [2, 3], "dynamo_hint_overrides": {},
@@ -128,3 +130,32 @@ def test_guards_on_what_reasons_name_are_watched_and_the_longest_sources_are_sho
     assert [guard.code for guard in found.watched] == wanted
     longest = sorted((len(guard.source) for guard in found.examples), reverse=True)
     assert longest[:3] == sorted(map(len, sources), reverse=True)[: len(longest[:3])] and len(longest) >= min(3, len(set(sources)))
+
+
+class OneByOne(TextReader):
+    """Takes each line apart."""
+
+    def _same_prefix(self, block, position, base):
+        return position
+
+
+PREFIXES = st.sampled_from(
+    ["V0101 10:00:00 7 torch/a.py:1] [0/0] [__graph_breaks] ", "[rank1]: V0101 10:00:00 7 torch/a.py:1] ", "", "V0101 10:00:00 8 b.py:2] "]
+)
+TEXTS = st.sampled_from(
+    ["Graph break in user code at a.py:3", "Graph Break Reason: x", "  Hint: y", "", "a\r", "[x] z", "TRACED GRAPH", "\u00e4", "\x1b[0mv"]
+)
+
+
+@given(st.lists(st.tuples(PREFIXES, TEXTS), max_size=12), st.integers(0, 20))
+def test_lines_with_a_repeated_prefix_make_the_same_messages_as_lines_one_by_one(lines, allowance):
+    block = "\n".join(prefix + text for prefix, text in lines).encode()
+    found = []
+    for reader in (TextReader(RunBuilder(), "a.log"), OneByOne(RunBuilder(), "a.log")):
+        taken = []
+        reader.events.take = lambda *message, taken=taken: taken.append(message)
+        reader.allowance = allowance
+        reader.lines(block, 100)
+        reader.end()
+        found.append((taken, reader.events.run.notes))
+    assert found[0] == found[1]
