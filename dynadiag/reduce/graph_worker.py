@@ -29,6 +29,7 @@ from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
 from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
+from dynadiag.reduce.graphs.inputs import TensorInput
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.observing import calls_of
 from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
@@ -65,7 +66,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
     if not candidate.accelerated:
         # Then the server may compile once to warm up: with a GPU in sight even a CPU compile would initialise it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    import_dynamo(inductor=setting.backend in LAYERS[2:])
+    import_dynamo(inductor=setting.backend in LAYERS[2:], training=_is_trained(candidate, setting))
     with template():
         _warm_up(setting.backend)
         keep_for_children()
@@ -142,6 +143,12 @@ def _kernels_kept(out: Path) -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_trained(candidate: Candidate, setting: Setting) -> bool:
+    """Whether torch's own back end makes a backward in nearly every question."""
+    needs = any(isinstance(one, TensorInput) and one.requires_grad for one in candidate.inputs)
+    return needs and setting.grad and setting.backend in LAYERS[1:]
 
 
 def _printed(folder: Path, job: dict[str, Any]) -> str | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -29,6 +31,7 @@ class Template:
     """The process. It is forked where nothing was compiled yet, and must have no thread of torch's; `close` counts its CPU seconds in."""
 
     def __init__(self) -> None:
+        self._path, self._imported_from = sys.path[1:], _imported_from()
         asked, answered = os.pipe(), os.pipe()
         parent = os.getpid()
         with warnings.catch_warnings():
@@ -44,13 +47,22 @@ class Template:
         self._lines = LineReader(self._answer)
         self.child: int | None = None
 
+    @functools.cached_property
+    def path(self) -> list[str] | None:
+        """Where a run looks for modules, behind its own folder: without PYTHONPATH. None where a module came from nowhere else."""
+        if "PYTHONPATH" not in os.environ:
+            return self._path
+        path = _path_without_the_users()
+        elsewhere = (name for name, folder in self._imported_from.items() if folder not in path and name not in _OURS)
+        return None if not path or any(elsewhere) else path
+
     def run(self, file: Path, *, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
         """Run the file as `python FILE` in its folder, with these variables alone; gives what `proving.run_fresh` gives.
 
         Raises OSError when the process is gone.
         """
         output = file.parent.with_name(OUTPUT)
-        job = {"file": str(file), "environment": dict(environment), "output": str(output)}
+        job = {"file": str(file), "environment": dict(environment), "output": str(output), "path": self.path}
         os.write(self._ask, json.dumps(job).encode() + b"\n")
         self.child = int(self._line(None) or 0) or None
         status = self._line(timeout_s)
@@ -80,6 +92,27 @@ class Template:
                 os.killpg(self.child, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+
+
+_OURS = ("dynadiag", "dynadiag_cli", "__main__", "__mp_main__")
+
+
+def _imported_from() -> dict[str, str]:
+    """The entry of `sys.path` that each package and module at the top came from; those of no file have none."""
+    specs = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items()) if "." not in name}
+    origins = {name: spec.origin for name, spec in specs.items() if spec is not None and spec.has_location and spec.origin}
+    return {name: str(Path(origin).parents[1 if Path(origin).stem == "__init__" else 0]) for name, origin in origins.items()}
+
+
+def _path_without_the_users() -> list[str]:
+    """`sys.path` of an interpreter that has no PYTHONPATH, without its first entry; nothing where it does not say."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
+    try:
+        said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+        return [str(entry) for entry in json.loads(said.splitlines()[-1])]
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return []
 
 
 _now: Template | None = None
@@ -132,6 +165,7 @@ def _run(job: Mapping[str, object]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         file = Path(str(job["file"]))
         _set_up_process(file, Path(str(job["output"])), job["environment"])
+        sys.path[:] = [str(file.parent), *(job["path"] if isinstance(job["path"], list) else ())]
         gc.freeze()
         gc.enable()
         try:
@@ -168,4 +202,3 @@ def _set_up_process(file: Path, output: Path, environment: object) -> None:
         sys.modules["numpy.random"].seed()  # Python's own generator is seeded after a fork, numpy's is not
     os.chdir(file.parent)
     sys.argv = [file.name]
-    sys.path[0] = str(file.parent)

@@ -20,7 +20,7 @@ from dynadiag.reduce.reproducer.ablation import Cell
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.near_miss import difference
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
-from dynadiag.reduce.reproducer.proving import Proof, prove, run_fresh, run_in_child, without_header
+from dynadiag.reduce.reproducer.proving import Proof, prove, run_fresh, run_in_child, template_for, without_header
 from dynadiag.reduce.reproducer.result_files import WARM, common_json, versions, write_text
 
 
@@ -73,7 +73,8 @@ def write_reproducer(
         return Written(path=path, proof=Proof(runs=0, reproduced=0), almost_why="not tried yet")
 
     def fails(text: str, variables: Mapping[str, str]) -> bool:
-        return shows(failure, *run_fresh(text, timeout_s=timeout_s, warm=warm, variables=variables))
+        how = template_for(text, failure, variables)
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, warm=warm, variables=variables, template=how))
 
     def proven(text: str) -> Proof:
         if runs is None:

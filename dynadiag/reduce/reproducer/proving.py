@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -73,23 +74,30 @@ def prove(
 
 _ENDS_THE_PROCESS = ("crash", "hang", "oom")
 _READ_ON_IMPORT = ("TORCH", "PYTORCH", "PYTHON", "CUDA", "OMP_", "MKL_", "TRITON", "INDUCTOR", "CXX", "CC", "CFLAGS", "LD_")
+_NAMES_READ_ON_IMPORT = re.compile(rf"\b(?:{'|'.join(_READ_ON_IMPORT)})")
 _NO_MATTER = (
     *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"),
     *("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER"),
+    *("PYTHON_VERSION", "PYTHON_SHA256", "PYTHON_PIP_VERSION", "PYTHON_SETUPTOOLS_VERSION", "PYTHON_GET_PIP_URL", "PYTHON_GET_PIP_SHA256"),
+    *("PYTORCH_VERSION", "CUDA_VERSION", "PYTHONPATH"),
 )
-"""Variables that the reducer sets itself for every run, and those that change no result."""
+"""Variables that the reducer sets itself for every run, those that change no result, those that images of containers set to say what is in
+them, and one that a template answers for itself."""
 
 
-def template_for(source: str, failure: Failure) -> Template | None:
-    """The process that further runs of a proof are forked from; None where only an interpreter of its own says the same.
+def template_for(source: str, failure: Failure, variables: Mapping[str, str] | None = None) -> Template | None:
+    """The process that further runs of a proof, and runs with these variables of the user, are forked from; None where only an interpreter
+    of its own says the same.
 
-    That is: a failure that is no exception, a file that uses a GPU or sets variables before it imports torch, and variables of the user
-    that torch or Python has read while they were imported here.
+    That is: a failure that is no exception, a file that uses a GPU, and variables that torch or Python reads while it is imported, of the
+    user, among those given, or named in a file that sets some.
     """
-    if failure.kind in _ENDS_THE_PROCESS or any(word in source for word in ("cuda", "environ", "putenv")):
+    if failure.kind in _ENDS_THE_PROCESS or "cuda" in source or (found := template_now()) is None or found.path is None:
         return None
-    users = (name for name in os.environ if name not in _NO_MATTER and not is_everywhere(name))
-    return None if any(name.startswith(_READ_ON_IMPORT) for name in users) else template_now()
+    if re.search("environ|putenv", source) and _NAMES_READ_ON_IMPORT.search(without_header(source)):
+        return None
+    users = [name for name in os.environ if name not in _NO_MATTER and not is_everywhere(name)]
+    return None if any(name.startswith(_READ_ON_IMPORT) for name in (*users, *(variables or ()))) else found
 
 
 Shows = Callable[[Failure, "int | None", str], bool]
@@ -97,12 +105,18 @@ _EVERYWHERE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "TZ", "TMPDIR", "TMP", "TEMP", "LANG", "LANGUAGE", "DISPLAY"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONHOME"),
 )
-_EVERYWHERE_BEGINS = ("LC_", "CONDA_", "XDG_", "SSL_CERT_", "NVIDIA_", "NIX_")
+_EVERYWHERE_BEGINS = ("LC_", "CONDA_", "XDG_", "SSL_CERT_", "NVIDIA_", "NIX_", "DYNADIAG_")
 
 
 def is_everywhere(name: str) -> bool:
-    """Whether a variable says where programs and files are, as on any machine: the others are the user's, and a failure may need them."""
-    return name in _EVERYWHERE or name.startswith(_EVERYWHERE_BEGINS)
+    """Whether a variable says what the machine has and where, as on any machine, or is ours: the others are the user's, and a failure may
+    need them.
+    """
+    return name in _EVERYWHERE or name.startswith(_EVERYWHERE_BEGINS) or (name == _INSTRUCTIONS and os.environ.get(name) == "1")
+
+
+_INSTRUCTIONS = "TORCHINDUCTOR_VEC_ISA_OK"
+"""With "1" inductor does not try whether the C++ compiler knows the CPU's instructions (`torch/_inductor/cpu_vec_isa.py`, 2.11 to 2.15)."""
 
 
 _shown: dict[str, list[list[Any]]] = {}

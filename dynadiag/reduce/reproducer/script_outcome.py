@@ -15,7 +15,7 @@ from dynadiag.reduce.core.messages import without_accidents
 from dynadiag.reduce.reproducer import bug_report, proving, result_files
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
-from dynadiag.reduce.reproducer.proving import Proof, run_fresh
+from dynadiag.reduce.reproducer.proving import Proof, run_fresh, template_for
 from dynadiag.reduce.reproducer.result_files import common_json, figures, versions, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
 from dynadiag.reduce.scripts.oracle import SEEDS
@@ -55,7 +55,8 @@ def write_reproducer(reduction: ScriptReduction, out: Path, *, timeout_s: float)
     failure = reduction.confirmed.failure
 
     def fails(text: str, variables: Mapping[str, str]) -> bool:
-        return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables))
+        how = template_for(text, failure, variables)
+        return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables, template=how))
 
     forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
@@ -76,7 +77,8 @@ def _with_almost(reduction: ScriptReduction, written: Written, header: Header, o
         reproducer(reduction.almost, reduction.confirmed.failure, header, expect_failure=False, form=form), written.variables
     )
     for _ in range(reduction.confirmed.repeats):
-        status, _output = run_fresh(source, timeout_s=timeout_s, variables={})
+        how = template_for(source, reduction.confirmed.failure)
+        status, _output = run_fresh(source, timeout_s=timeout_s, variables={}, template=how)
         if status != 0:
             return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
     write_text(source, out / "almost.py")
@@ -176,7 +178,7 @@ def _guilty(kind: str) -> dict[str, Any]:
 
 def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
     """Run the source `runs` times, each in a fresh process and an empty directory: as it is, then with other random numbers."""
-    further = proving.template_for(source, failure)
+    further = template_for(source, failure)
 
     def run(number: int) -> tuple[int | None, str]:
         seed = SEEDS[(number - 1) % len(SEEDS)] if number else 0

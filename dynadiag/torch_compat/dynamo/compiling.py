@@ -140,9 +140,14 @@ def cuda_is_lost() -> bool:
     return bool(torch.cuda._is_in_bad_fork())
 
 
-def import_dynamo(*, inductor: bool) -> None:
-    """Import Dynamo, or also inductor's part that compiles graphs, and nothing more: no device is initialised."""
+def import_dynamo(*, inductor: bool, training: bool = False) -> None:
+    """Import Dynamo, or also inductor's part that compiles graphs, and nothing more: no device is initialised.
+
+    With `training` what AOTAutograd imports to divide the graph of a forward and a backward (`torch/_functorch/compile_utils.py`, 2.15).
+    """
     import torch._dynamo
 
     if inductor:
-        import torch._inductor.compile_fx  # noqa: F401
+        import torch._inductor.compile_fx
+    if training:
+        import torch._inductor.pattern_matcher  # noqa: F401

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -185,17 +186,40 @@ def test_a_forked_run_that_does_not_end_is_killed_and_the_next_one_runs(forked):
     ("kind", "source", "variables"),
     [
         ("crash", "", {}),
-        ("compile_error", "os.environ['A'] = '1'", {}),
+        ("compile_error", "os.environ['OMP_NUM_THREADS'] = '1'", {}),
+        ("compile_error", "for name in ('DYNAMO',): os.environ[f'TORCH{name}_DISABLE'] = '1'", {}),
         ("compile_error", "device='cuda'", {}),
         ("compile_error", "", {"TORCHDYNAMO_DISABLE": "0"}),
-        ("compile_error", "", {"PYTHONPATH": "x"}),
+        ("compile_error", "", {"TORCHINDUCTOR_VEC_ISA_OK": "0"}),
     ],
 )
 def test_where_a_fork_does_not_say_the_same_each_run_is_an_interpreter(forked, monkeypatch, kind, source, variables):
     plain = Failure(kind="compile_error", phase="compile")
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    monkeypatch.setenv("PYTHON_VERSION", "3.12.1")
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
     assert proving.template_for("", plain) is forked
+    assert proving.template_for("if os.environ.get('A') == '1': fail('OMPHALOS')", plain, {"A": "1"}) is forked
+    assert proving.template_for("", plain, {"A": "1", "TORCHDYNAMO_DISABLE": "1"}) is None
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert proving.template_for(source, Failure(kind=kind, phase="compile")) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("module", ["mine", "json"])
+def test_a_forked_run_finds_nothing_by_the_users_path(tmp_path, module):
+    """Nor is it forked from a process that has imported something by it, which the file could use then."""
+    (tmp_path / "mine.py").touch()
+    text = f"""import {module}
+from dynadiag.reduce.core.template import template, template_now
+from dynadiag.reduce.reproducer.proving import run_fresh
+with template():
+    if (forked := template_now()).path is not None:
+        for source in ("import mine", "import json"):
+            print(run_fresh(source, timeout_s=600, variables={{}}, template=forked)[1].strip())
+"""
+    path = os.pathsep.join([str(tmp_path), str(Path(proving.__file__).parents[3])])
+    said = subprocess.run([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-2:] == ([] if module == "mine" else ["ModuleNotFoundError: No module named 'mine'", ""])
