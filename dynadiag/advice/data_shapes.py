@@ -95,7 +95,7 @@ def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names:
     """The first of the nodes that may need a size in Python: one of the row itself (`own`), or one that reads one of the `names`."""
     for node in nodes:
         asked = _asked(node)
-        if asked and (id(node) in own or _mentions(asked, names)):
+        if asked and (_mentions(asked, names) or (id(node) in own and any(_computes(one, node) for one in asked))):
             return f"{quoted(place.whole(node))} may need that length in Python"
         if not isinstance(node, ast.Call):
             if _is_stored_by_key(place, node):
@@ -106,11 +106,19 @@ def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names:
         if _UNSURE.search(_last(node)) and (id(node) in own or _mentions((node,), names)):
             return f"{quoted(place.whole(node))} may fail in a graph that does not know it"
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "appendleft", "extend"):
+            if made_here(place, node) and node.func.attr != "extend":
+                return f"{quoted(place.whole(node))} puts it into a list, and what becomes of that is not followed"
             return f"{quoted(place.whole(node))} may make a container larger, {_ANEW}"
         called = _last(node)
         if called in functions and (id(node) in own or _mentions((node,), names)) and _may_ask_inside(functions, called):
             return f"{quoted(place.whole(node))} may need that length in Python"
     return None
+
+
+def made_here(place: Place, call: ast.Call) -> bool:
+    """Whether this is a method of a list that each call of the function makes, so that no version depends on its length."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and place.is_assigned(owner.id) and all(isinstance(one, ast.List) for one in place.values(owner.id))
 
 
 def _last(call: ast.Call) -> str:
@@ -127,6 +135,11 @@ def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
         return (node,)
     method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
     return (node,) if isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON) else ()
+
+
+def _computes(asked: ast.AST, node: ast.AST) -> bool:
+    """Whether what is asked for contains an operator, besides the node that asks: `len(x.nonzero())`, but not `len(self.codes)`."""
+    return any(isinstance(one, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and one is not node for one in ast.walk(asked))
 
 
 def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:

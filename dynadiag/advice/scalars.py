@@ -10,7 +10,7 @@ from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.branches import branches
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
-from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, only_kept, symbol_serves
+from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, made_here, only_kept, symbol_serves
 from dynadiag.advice.legality import raising
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.places import Place
@@ -81,11 +81,23 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
     nodes = [] if place is None else [node for one in reads if (node := place.at(context.line, one)) is not None]
     use = next(filter(None, (place.number_use(node) for node in nodes)), None) if place is not None else None
     text = "" if use is None or place is None else place.whole(use)
-    if isinstance(use, ast.Call) and (dotted(use.func) or "").rpartition(".")[2] in ("clamp", "clip"):
+    if isinstance(use, ast.Call) and (dotted(use.func) or "").rpartition(".")[2] in ("clamp", "clip") and not _is_both(use):
         return f"{quoted(text)} takes two numbers or two tensors, and this line reads one of the two"
-    if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.func.attr in ("append", "appendleft"):
+    if (
+        isinstance(use, ast.Call)
+        and isinstance(use.func, ast.Attribute)
+        and use.func.attr in ("append", "appendleft")
+        and not (place is not None and made_here(place, use))
+    ):
         return f"{quoted(text)} makes a list longer, and in a graph each length would be another version of the whole function"
     return f"{quoted(text)} may need a Python number" if text else _NEEDED
+
+
+def _is_both(clamp: ast.Call) -> bool:
+    """Whether the two bounds are made of one name: `torch.clamp(x, -k, k)`."""
+    bounds = [one.value for one in clamp.keywords] + clamp.args[-2:]
+    names = [{one.id for one in ast.walk(bound) if isinstance(one, ast.Name)} for bound in bounds[-2:]]
+    return len(names) > 1 and bool(names[0] & names[1])
 
 
 def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:

@@ -246,8 +246,14 @@ def _keys(parts: Parts) -> FailedGuard | None:
     if held is None:
         return None
     old, new = ("missing", "there") if held["no"] else ("there", "missing")
+    unknown = held["set"] and not held["no"]  # the same words for both on 2.11 (`SET_CONTAINS`, `_dynamo/guards.py`)
     return FailedGuard(
-        "contains", f"{held['key'] or held['item']} in {readable(held['name'] or held['set'])}", old, new, "", property="keys"
+        "contains",
+        f"{held['key'] or held['item']} in {readable(held['name'] or held['set'])}",
+        None if unknown else old,
+        None if unknown else new,
+        "",
+        property="keys",
     )
 
 

@@ -111,9 +111,15 @@ class _Ended:
         self._most: Counter[tuple[str, str]] = Counter()  # recompiles in the code that a change is for, less those that stay
         for one in group:
             for change in {_change(fix) for given in one.advice for fix in given if fix.slug in (_MARK, _INTEGER)}:
-                other = {step.id for row in one.rows if id(row) not in self._rows[change] and row.kind not in _SIDES for step in row.steps}
+                other = {step.id for row in one.rows if self._is_other(row, change) for step in row.steps}
                 self._most[change] += len(one.code.steps) - len(other) - (one.stays if change[0] == _MARK else one.sides)
         self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
+
+    def _is_other(self, row: Row, change: tuple[str, str]) -> bool:
+        """Whether the row tells of something that the change does not touch; of a condition on an integer the versions are counted."""
+        removed = self._rows[change]
+        named = change[0] == _MARK or row.kind != "condition" or any(one.source in row.source for one in removed.values())
+        return id(row) not in removed and not (row.kind in _SIDES and named)
 
     def apart(self, one: Advice, other: Advice) -> bool:
         """Whether the two changes remove different things that changed, so that both are needed."""

@@ -164,7 +164,7 @@ class WorkMeter:
             self.finished.add(callback)
             return
         if _profiler_runs():
-            function.why_not = "a profiler of the program was running"
+            function.why_not = "a profiler was running"
             return
         now = time.perf_counter()
         function.calls, function.began, function.longest_s = function.calls + 1, now, min(function.longest_s, now - function.began)

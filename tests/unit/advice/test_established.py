@@ -526,6 +526,8 @@ def test_what_the_recorded_graphs_took_decides_on_a_choice(body, took, after):
         (("rows = x.nonzero().tolist()", "return rows"), []),
         (("sizes = torch.bincount(x, minlength=4)", "for size in sizes:", "    x = x * size", "return x"), []),
         (("rows = x.nonzero()", "if len(rows) > 3:", "    x = x + 1", "return x"), []),
+        (("self.counts += torch.bincount(x, minlength=len(self.codes))", "return x"), ["shape-capture"]),  # the length of another tensor
+        (("return len(x.nonzero())",), []),
         (("return F.ctc_loss(x, n, lengths, sizes)",), []),
         (("return torch.linalg.lstsq(x, n).solution",), []),  # with the option it breaks for want of a meta kernel (2.11 and 2.15)
         (("return np.bincount(x[x > 0], minlength=4)",), []),  # breaks at the same place: `Could not guard on Eq(u0, 0)`
@@ -562,6 +564,7 @@ def test_an_unknown_size_is_carried_where_only_torch_goes_on_with_it(body, slugs
             "`self.memo[n] = torch.bincount(x)`",
         ),
         (("y = torch.bincount(x)", "self.kept.append(y)", "return x"), "`self.kept.append(y)` may make a container larger"),
+        (("kept = []", ">>> y = torch.bincount(x)", "kept.append(y)", "return kept"), "`kept.append(y)` puts it into a list"),
         (("y = torch.bincount(x)", 'self.kept["y"] = y', "return x"), None),
         (("w = torch.bincount(x)", "return F.cross_entropy(n, x, weight=w)"), "checks the length of its `weight`"),
         (("y = torch.bincount(x)", "out = {}", "out[n] = y", "return out"), None),
@@ -879,6 +882,8 @@ def test_a_model_that_a_nested_function_calls_is_named_by_its_cell(inner, outer,
         (("k = int(x.sum())", 'name = f"step {k}"', "return x, name"), '`name = f"step {k}"`'),
         (("k = x.sum().item()", "for one in range(k):", "    x = x + one", "return x"), "`range(k)`"),
         (("k = x.sum().item()", "return {'n': k * 2}"), "`return {'n': k * 2}`"),
+        (("seen = []", ">>> seen.append(x.sum().item())", "return x, seen"), "`seen.append(x.sum().item())`"),  # of no length beforehand
+        (("k = x.max().item()", "return torch.clamp(x, -k, k)"), "`torch.clamp(x, -k, k)`"),  # both are this number
     ],
 )
 def test_the_use_that_may_need_the_number_is_named(body, use):

@@ -72,7 +72,7 @@ TEXTS = [
     (padded("___tuple_iterator_len(r) == 2"), "length", "len(r)", "2", None),
     (padded("list(dict.keys(d))[0] == 'a'"), "keys", "keys of d", "'a'", None),
     (padded("not ___dict_contains('m', d)"), "contains", "'m' in d", "missing", "there"),
-    (padded("set.__contains__(s, 'a')"), "contains", "'a' in s", "there", "missing"),
+    (padded("set.__contains__(s, 'a')"), "contains", "'a' in s", None, None),
     ("getattr failed on source o.q", "attribute", "o.q", "the attribute is present", "it is missing"),
     (padded("k == 2"), "value", "k", "2", None),
     (padded("flag == True"), "value", "flag", "True", None),

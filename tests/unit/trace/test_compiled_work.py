@@ -92,7 +92,7 @@ def test_the_summary_says_it_once_and_before_the_counts(read):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"why": "a profiler of the program was running"}, "a profiler of the program was running"),
+        ({"why": "a profiler was running"}, "a profiler was running"),
         ({}, facts.NO_CALL),
         ({"end": False}, facts.CUT_SHORT),
         ({"hooks": ()}, facts.NO_CALL),
