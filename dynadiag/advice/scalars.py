@@ -78,6 +78,8 @@ def _is_logged(context: BreakContext) -> bool:
 def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
     """The use that may need the number, where the function's source shows it."""
     place = context.place
+    if place is not None and _counts(place):
+        return "the function keeps a count, and without this break each of its values may be another version of the whole function"
     nodes = [] if place is None else [node for one in reads if (node := place.at(context.line, one)) is not None]
     use = next(filter(None, (place.number_use(node) for node in nodes)), None) if place is not None else None
     text = "" if use is None or place is None else place.whole(use)
@@ -170,7 +172,7 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
     read = [(context.line, context.place, one) for one in reads]
-    if context.place is None or not (calls_only_torch(context.place) or _traces_behind(context, context.place)):
+    if context.place is None or _counts(context.place) or not (calls_only_torch(context.place) or _traces_behind(context, context.place)):
         return
     kept = all(_is_kept(*one) for one in read)
     if not (context.returns or kept) or not all(_is_kept(*one) or _symbol_serves(context, *one) for one in (*context.reads, *read)):
@@ -182,6 +184,17 @@ def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     if any(dotted(one.func) == "float" and not _is_detached(one.args[0]) for one in reads):
         text += "; torch's warning about `float` of a tensor that requires grad is then not given"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
+
+
+def _counts(place: Place) -> bool:
+    """Whether the function keeps a count outside of itself: code behind a break has it as a local, a whole function guards on its value."""
+    shared = {name for one in ast.walk(place.node) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names}
+    counts = [one for one in ast.walk(place.node) if isinstance(one, ast.AugAssign) and one is not place.statement()]
+    return any(
+        (isinstance(one.target, ast.Attribute) or dotted(one.target) in shared)
+        and not (place.is_tensor(one.target) or place.is_tensor(one.value))
+        for one in counts
+    )
 
 
 def _is_detached(node: ast.expr) -> bool:

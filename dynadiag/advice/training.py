@@ -18,6 +18,9 @@ _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
 _IN_PLACE = (2, 15)  # before, `Module.compile()` compiles nothing of a class of torch.nn, a Sequential for one (seen on 2.11 and 2.13)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
+_NOT_IN_PLACE = (
+    "(`{0}.compile()` changes no name, but before torch 2.15 it compiles nothing where the class is one of torch.nn, such as Sequential.)"
+)
 UPDATE_ALONE = (
     "this function computes no gradient, only what belongs around the update of an optimizer: Dynamo does not trace `zero_grad()` and the "
     "like, so call them outside of the compiled function"
@@ -54,7 +57,7 @@ def train_step(context: BreakContext) -> Iterator[Said]:
             COMPILE_APART,
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "
             f"{compile_once(model, in_place=in_place)} The train step itself stays plain Python. {MAY_DIFFER}",
-            after=f"{model}.compile()" if in_place else f"{model} = torch.compile({model})",
+            after=f"{model}.compile()" if in_place else f"{compiled_name(model)} = torch.compile({model})",
         )
 
 
@@ -65,12 +68,23 @@ def compile_once(model: str, *, in_place: bool) -> str:
             f"compile `{model}` in place, once after it is created (pass what `torch.compile` was given). Its other calls, such as those "
             "under `no_grad`, are then compiled too. `torch.compile` would give another object, with other names in its `state_dict()`."
         )
+    if "." in model:
+        return (
+            f"wrap `{model}` once, right after it is created (pass what `torch.compile` was given), so that all that follows gets what "
+            "`torch.compile` returns. Its other calls, such as those under `no_grad`, are then compiled too, and the names in its "
+            f"`state_dict()` begin with `_orig_mod.`: save and load that of `{model}._orig_mod`, which is also what can still be indexed, "
+            f"iterated over or asked for its length. {_NOT_IN_PLACE.format(model)}"
+        )
     return (
-        f"wrap `{model}` once, right after it is created (pass what `torch.compile` was given), so that all that follows gets what "
-        "`torch.compile` returns. Its other calls, such as those under `no_grad`, are then compiled too, and the names in its "
-        f"`state_dict()` begin with `_orig_mod.`: save and load that of `{model}._orig_mod`. (`{model}.compile()` leaves the names, but "
-        "before torch 2.15 it compiles nothing where the class is one of torch.nn, such as Sequential.)"
+        f"make a compiled one beside `{model}`, once and right after it is created (pass what `torch.compile` was given), and let the step "
+        f"call `{compiled_name(model)}(...)` where it calls `{model}(...)`. Both have the same parameters, and all else keeps `{model}`. "
+        f"{_NOT_IN_PLACE.format(model)}"
     )
+
+
+def compiled_name(model: str) -> str:
+    """Where the compiled model goes: beside the other, which the program may index or save, or into the attribute that had it."""
+    return model if "." in model else f"compiled_{model}"
 
 
 def _wants_gradient(place: Place) -> bool:

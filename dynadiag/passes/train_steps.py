@@ -131,6 +131,7 @@ def train_step_advice(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     if len(found) != 1 or any(site.unadvised == APART for site in group):
         return ()
     ((after, first),) = found.items()
-    model, wraps, _ = (after or "").removesuffix(".compile()").partition(" = ")
-    text = f"Do not compile the whole train step: leave {what} in plain Python, and {compile_once(model, in_place=not wraps)} {MAY_DIFFER}"
+    in_place = (after or "").endswith(".compile()")
+    model = (after or "").removesuffix(".compile()" if in_place else ")").rpartition("(")[2]
+    text = f"Do not compile the whole train step: leave {what} in plain Python, and {compile_once(model, in_place=in_place)} {MAY_DIFFER}"
     return (Advice(slug=COMPILE_APART, text=text, after=first.after, options=first.options),)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadiag.advice.graph_breaks import advised
+from dynadiag.advice.training import compile_once
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction
@@ -264,6 +265,8 @@ def test_a_warning_that_goes_with_the_read_of_a_number_is_named(read, lost):
         (("for i, e in zip(n, x):", "    >>> seen[i] = float(e)", "return x"), False),  # each place of a list is another version
         (("i = n[0]", "self.seen[i] = x.sum().item()", "return x"), False),
         (("x[0] = x.sum().item()", "return x"), False),
+        (("self.last = x.sum().item()", "self.count += 1", "return x"), False),  # without the break a count of a global object: the limit
+        (("self.last = x.sum().item()", "self.seen += x.sum()", "return x"), True),
     ],
 )
 def test_a_number_that_is_only_kept_is_captured_in_inlined_code_too(body, kept):
@@ -829,6 +832,13 @@ def test_a_model_is_wrapped_where_compiling_it_in_place_may_compile_nothing():
         found, _ = said("GB0123", "loss = self.net(x)", ">>> loss.backward()", took=(WEIGHT,), torch=torch)
         assert [one.after for one in found.values()] == ["self.net = torch.compile(self.net)"]
         assert "right after it is created" in found["compile-model-apart"].text
+        assert "can still be indexed" in found["compile-model-apart"].text
+
+
+def test_a_model_with_a_name_of_its_own_is_compiled_beside_it():
+    """`net = torch.compile(net)` ended a program that then took `net[0].weight` (2.11)."""
+    text = compile_once("net", in_place=False)
+    assert "call `compiled_net(...)` where it calls `net(...)`" in text and "all else keeps `net`" in text
 
 
 @pytest.mark.parametrize(

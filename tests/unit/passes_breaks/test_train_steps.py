@@ -59,7 +59,7 @@ def test_the_advice_comes_once_and_names_every_line(maker, parts):
         part()
     (finding,) = find_graph_breaks(with_model(maker)).findings
     first, *others = finding.fix
-    assert first.after == "model = torch.compile(model)"
+    assert first.after == "compiled_model = torch.compile(model)"
     assert "leave `optimizer.zero_grad()`, `loss.backward()` and `optimizer.step()` in plain Python" in first.text
     slugs = [advice.slug for advice in finding.fix]
     assert len(slugs) == len(set(slugs))

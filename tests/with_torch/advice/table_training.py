@@ -36,12 +36,11 @@ class whole_train_step:
     def compile_model_apart(compiled, model, opt, x):
         if IN_PLACE:
             model.compile()
-            assert "0.weight" in model.state_dict()  # `_orig_mod.0.weight` of `torch.compile(model)` ended a program that asks by name
         else:
-            model = torch.compile(model)
-            assert "0.weight" in model._orig_mod.state_dict()
+            compiled_model = torch.compile(model)
+        assert "0.weight" in model.state_dict() and len(model[0].weight)  # not with `model = torch.compile(model)`: two programs ended
         opt.zero_grad()
-        loss = model(x).sum()
+        loss = (model if IN_PLACE else compiled_model)(x).sum()
         loss.backward()
         opt.step()
         return loss.detach(), [p.detach().clone() for p in model.parameters()]
