@@ -119,7 +119,7 @@ def user_line(frame: Frame, run: Run) -> Location | None:
     and 2.15), so the line that called it is only in logs that dynadiag recorded.
     """
     found = own_frame([one for one in entry_stack(frame) if not is_generated(one)], run)
-    return None if found is None else replace(found, function=source_function(found.function))
+    return None if found is None else Location(found.file, found.line, source_function(found.function), found.code)
 
 
 def _lines(code: CodeObject, run: Run) -> tuple[Location, ...]:

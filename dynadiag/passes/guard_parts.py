@@ -54,7 +54,10 @@ def split(body: str) -> Parts:
 def first_outside_quotes(text: str, mark: str) -> int | None:
     """Where `mark` first begins outside of quoted strings, or None; an opening quote without an end counts as text."""
     pattern = _MARKS.get(mark) or _MARKS.setdefault(mark, re.compile(rf"{_QUOTED}|({re.escape(mark)})", re.DOTALL))
-    return next((match.start() for match in pattern.finditer(text) if match[1] is not None), None)
+    for match in pattern.finditer(text):
+        if match[1] is not None:
+            return match.start()
+    return None
 
 
 _CLASS = re.compile(r"<class '(?P<name>.+)'>")

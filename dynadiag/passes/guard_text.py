@@ -33,15 +33,18 @@ def parse_reason(text: str) -> FailedGuard:
     parts = split(body)
     stack = _stack(tail)
     failed = next((found for shape in _SHAPES if (found := shape(parts)) is not None), None) or FailedGuard("unknown", "", None, None, body)
-    return replace(
-        failed,
+    return FailedGuard(
+        kind=failed.kind,
+        source=_closure_name(readable(failed.source), parts.hint),
+        expected=failed.expected,
+        actual=failed.actual,
         text=body,
         entry=match["entry"] if match else None,
         hint=parts.hint,
         raw_source=failed.raw_source or failed.source,
-        source=_closure_name(readable(failed.source), parts.hint),
         stack=stack,
         origin=stack[-1] if stack else _origin(parts.comment),
+        property=failed.property,
     )
 
 
@@ -349,7 +352,17 @@ _EXPRESSIONS: tuple[Callable[[Parts], FailedGuard | None], ...] = (
     _not_a_number,
     _equals,
 )
+_WHOLE_NUMBER = re.compile(r"(?P<name>[A-Za-z][\w.\[\]'\"]*) == (?P<old>-?\d+)")
+
+
+def _whole_number(parts: Parts) -> FailedGuard | None:
+    """`self.n == 3`, the commonest, which `_equals` reads as well: no other shape begins so."""
+    match = _WHOLE_NUMBER.fullmatch(parts.code)
+    return None if match is None else FailedGuard("value", match["name"], match["old"], None, "", property="value")
+
+
 _SHAPES: tuple[Callable[[Parts], FailedGuard | None], ...] = (
+    _whole_number,
     tensor,
     tensor_type,
     _global_state,

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 
 from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
@@ -147,7 +148,7 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
             and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
             and not _NOT_THE_USERS.search(source)
         ]
-        result.append(replace(step, guards=(*step.guards, *added)) if step.guards else step)
+        result.append(replace(step, guards=(*step.guards, *added)) if step.guards and added else step)
     return tuple(result)
 
 
@@ -237,7 +238,8 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
         news = tuple(guard for guard in step.guards if guard.entry in (entry, None))
         # Of the settings that differ from a version, those that some version has are no news.
         fresh = tuple(guard for guard in news if guard.kind != "global_state" or _is_new(guard, step, known, seen))
-        steps.append(replace(step, news=fresh if any(guard.entry is not None for guard in fresh) else news))
+        told = fresh if any(guard.entry is not None for guard in fresh) else news
+        steps.append(Step(step.id, step.event, step.frame, step.guards, told))
         for guard in step.guards:
             values = (_expected(guard, known), *both_sides(guard, step, known))
             seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
@@ -251,6 +253,7 @@ def _newest_first(guard: FailedGuard) -> tuple[int, ...]:
 _DIGITS = re.compile(r"\d{1,9}")
 
 
+@lru_cache(maxsize=4096)
 def _numbers(compile_text: str | None) -> tuple[int, ...]:
     """The compile id as numbers: "0/10" comes after "0/9"."""
     return tuple(map(int, _DIGITS.findall((compile_text or "").partition("_")[0])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact
@@ -226,11 +226,12 @@ class RunBuilder:
         if self.room.used > MOST_BYTES:
             return GuardSet(count=found.count, by_kind=self.shared_counts(found.by_kind), on_modules=found.on_modules)
         examples = self.share(tuple(map(self.share, found.examples)))
-        return replace(
-            found,
+        return GuardSet(
+            count=found.count,
             by_kind=self.shared_counts(found.by_kind),
             examples=examples,
             watched=tuple(map(self.share, found.watched)),
+            on_modules=found.on_modules,
             values=self.share(found.values),
         )
 

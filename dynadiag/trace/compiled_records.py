@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dynadiag.model.compiled import GuardCost, Listing, ShapeFact
 from dynadiag.model.location import PayloadRef
-from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
+from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import interned_stack
 from dynadiag.trace.values import BadRecordError, as_dict, as_float, as_id, as_text, as_texts
@@ -15,9 +15,8 @@ _LONGEST = 2000
 _MOST_SOURCES = 20
 
 
-def listing(kind: Literal["output_code", "guards"], run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
-    """A text that stays in the log, if there is room for one more."""
-    frame = run.frame_of(process, record.header)
+def listing(kind: Literal["output_code", "guards"], run: RunBuilder, process: ProcessBuilder, record: Record, frame: FrameBuilder) -> None:
+    """A text of a frame that stays in the log, if there is room for one more."""
     what, letter = ("texts of output code", "o") if kind == "output_code" else ("guard trees", "t")
     if record.payload_length and run.room.take(what):
         name = f"{letter}{run.room.kept[what] - 1}"
@@ -27,7 +26,7 @@ def listing(kind: Literal["output_code", "guards"], run: RunBuilder, process: Pr
 
 def output_code(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`inductor_output_code`: the Python file that Inductor wrote (`torch/_inductor/graph.py`)."""
-    listing("output_code", run, process, record)
+    listing("output_code", run, process, record, run.frame_of(process, record.header))
 
 
 def specialized(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:

@@ -260,7 +260,12 @@ def _frame(run: RunBuilder, builder: FrameBuilder) -> Frame:
 def _recompiles(run: RunBuilder) -> tuple[RecompileEvent, ...]:
     """The events with the stack of their frame: torch writes the reasons before the frame starts."""
     stacks = {builder.id: _callers(builder) for builder in run.frames}
-    return tuple(event if event.stack else replace(event, stack=stacks.get(event.frame, ())) for event in run.recompiles)
+    return tuple(
+        event
+        if event.stack or not stacks.get(event.frame)
+        else RecompileEvent(frame=event.frame, reasons=event.reasons, stack=stacks[event.frame], record=event.record)
+        for event in run.recompiles
+    )
 
 
 def _symbols(run: RunBuilder) -> tuple[Symbol, ...]:

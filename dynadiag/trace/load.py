@@ -285,9 +285,8 @@ class _LogReader:
         found = _COMPILE_ID.search(line)
         if found is not None:
             frame, again = int(found[1]), int(found[2])
-            key = CompileKey(process.index, process.epoch, frame, again, None)
-            if key not in process.frames and (frame, again, None) not in process.latest:
-                self.run.new_frame(process, key)
+            if (frame, again, None) not in process.latest:  # which has all that are in `process.frames`
+                self.run.new_frame(process, CompileKey(process.index, process.epoch, frame, again, None))
 
     def _mismatch(self, piece: Piece) -> None:
         self.cut_off |= piece.last

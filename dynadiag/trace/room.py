@@ -86,9 +86,9 @@ def size_of(value: object) -> int:
         return 50
     if isinstance(value, str):
         return len(value) + 50
-    if isinstance(value, tuple):
-        return 50 + sum(map(size_of, value))
     if isinstance(value, Location):  # most of all
         return 250 + len(value.file) + len(value.function or "") + len(value.code or "")
-    fields = getattr(type(value), "__slots__", ())
-    return 50 + sum(size_of(getattr(value, field)) for field in fields)
+    size = 50
+    for one in value if isinstance(value, tuple) else [getattr(value, field) for field in getattr(type(value), "__slots__", ())]:
+        size += len(one) + 50 if type(one) is str else size_of(one)
+    return size

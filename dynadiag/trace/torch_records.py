@@ -47,14 +47,18 @@ def start(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynamo_start`: a frame is being compiled. A compile id that starts again means that Dynamo was reset in between."""
     header = record.header
     stack = run.share(interned_stack(as_dict(record.value).get("stack"), process.strings, process.inherited))
-    seen = process.frames.get(key_of(process, header))
+    key = key_of(process, header)
+    seen = process.frames.get(key)
     line = hash(record.line)
     if seen is not None and seen.start is not None:
         if seen.start == line:
             process.skip("repeated record")
             return
         process.epoch += 1
-    frame = run.frame_of(process, record.header, coming=True)
+        key = key_of(process, header)
+        seen = process.frames.get(key)
+    frame = seen or run.new_frame(process, key)
+    frame.attempts = max(frame.attempts, attempt_of(header) + 1)
     frame.start, frame.stack, frame.record = line, stack, record.index
     if stack:
         code = stack[-1]
@@ -196,7 +200,7 @@ def guards(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     if found is not None:
         frame.guards = run.shared_guards(found)
     frame.latency_us = latency
-    compiled_records.listing("guards", run, process, record)
+    compiled_records.listing("guards", run, process, record, frame)
 
 
 def symbol(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:

@@ -35,6 +35,10 @@ def parse_json(text: str, reason: str) -> Any:
     if "\\ud" in text or "\\uD" in text:
         text = _LONE_SURROGATE.sub(_replace_lone, text)
     try:
+        if text[:1] == "{" and text[-1] == "}":  # no blanks around it: nearly all
+            value, end = _DECODER.raw_decode(text)
+            if end == len(text):
+                return value
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise BadRecordError(reason) from None

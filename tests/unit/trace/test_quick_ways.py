@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.digests.texts import untab
+from dynadiag.passes.guard_parts import split
+from dynadiag.passes.guard_text import _SHAPES, _whole_number
 from dynadiag.trace import load
 from dynadiag.trace.builders import RunBuilder
 from dynadiag.trace.graph_text import count_graph
@@ -159,3 +161,14 @@ def test_lines_with_a_repeated_prefix_make_the_same_messages_as_lines_one_by_one
         reader.end()
         found.append((taken, reader.events.run.notes))
     assert found[0] == found[1]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["x", "L['n']", ".a", "_dynamo_x", " == ", "3", "-4", "==", "'", "len(", ")", "tensor '", " and ", "#"]), max_size=6
+    )
+)
+def test_guards_on_whole_numbers_are_read_as_all_others(parts):
+    cut = split("".join(parts).strip())
+    quick = _whole_number(cut)
+    assert quick is None or quick == next(found for shape in _SHAPES[1:] if (found := shape(cut)) is not None)
