@@ -16,6 +16,7 @@ from dynadiag.advice.places import Place, function_around
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
 from dynadiag.advice.source import SourceLine, dotted, parse_line
+from dynadiag.advice.uses import changes_something
 from dynadiag.advice.written_call import texts_passed
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
@@ -371,14 +372,14 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
 def guarded(context: BreakContext, slug: str, *names: str) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call of these `names` whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
-    That changes the program, since compiled calls then leave the call out: it says so, and comes last. Not where the code behind it may
-    raise: one graph with it is compiled no more once it did.
+    That changes the program, since compiled calls then leave the call out: it says so, and comes last. Not where the arguments change
+    something, nor where the code behind it may raise: one graph with it is compiled no more once it did.
     """
-    line = context.line
+    line, place = context.line, context.place
     if not (context.editable or context.direct) or context.options.known("compiler", "is_compiling") == "no":
         return
     call = line.only_call()
-    if call is not None and dotted(call.func) in names and not (context.place is not None and raises_behind(context.place)):
+    if call is not None and dotted(call.func) in names and not (changes_something(call) or (place is not None and raises_behind(place))):
         after = f"if not torch.compiler.is_compiling():\n    {line.code}"
         text = f"Exclude {line_name(context)} from compiled code: {CHANGES}"
         yield Advice(slug=slug, text=text, before=line.code, after=after, options=("torch.compiler.is_compiling",))

@@ -6,6 +6,7 @@ ids is looked up by the type's text as 2.11 and 2.15 write it. What is not estab
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -39,6 +40,10 @@ _UNDECIDED = re.compile(
 _JOINED = (
     "is read before this break and written into behind it; without the break both are in one graph, in which torch's backward pass may "
     "take the values after the write, so gradients could be wrong"
+)
+_COUNTED = (
+    "counts in a function that compiled code calls; without this break its owner may be reached through a global, whose numbers torch "
+    "keeps constant, so that each count is compiled separately"
 )
 _REACHED = "a line behind it raised while it was traced; without this break that would leave the whole function eager"
 _NOT_KNOWN = "dynadiag knows no change that removes this break"
@@ -86,6 +91,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if any(_joins(one, context) for one in changes):
         if name := read_then_written(context):
             return (Withheld(f"`{name}` {_JOINED}"),)
+        if counted := _counted_behind(context):
+            return (Withheld(f"`{counted}` {_COUNTED}"),)
         if _reaches_what_raised(context):
             return (Withheld(_REACHED),)
     if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
@@ -99,6 +106,19 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
     return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or "create_graph" in context.line.code)
+
+
+def _counted_behind(context: BreakContext) -> str | None:
+    """The line behind this one that counts in an attribute, in a function that the compiled one calls.
+
+    Behind the break the owner is an argument of the resume function, whose numbers become dynamic. In one graph with the caller
+    `counter.n += 1` of a global `counter` went from 3 recompiles to the limit (2.11 and 2.15).
+    """
+    place = context.place
+    if place is None or context.returns or not context.editable:
+        return None
+    added = (one for one in place.behind() if isinstance(one, ast.AugAssign) and isinstance(one.value, ast.Constant))
+    return next((place.text(one) for one in added if isinstance(one.target, ast.Attribute)), None)
 
 
 def _reaches_what_raised(context: BreakContext) -> bool:

@@ -116,7 +116,7 @@ def _kept_tensor(mutation: Mutation) -> tuple[Advice, ...]:
         text = "Clear the gradients before backward (zero_grad(set_to_none=True)): it then makes new ones and adds to none."
         return (Advice(slug="clear-gradients", text=text, after="optimizer.zero_grad(set_to_none=True)"),)
     kept = _KEPT_SOURCE.fullmatch(mutation.input)
-    if kept is None or (kept["self"] and not kept["rest"]):
+    if kept is None or (kept["self"] and not kept["rest"]) or mutation.input.endswith(".grad"):  # backward makes that, no line of the user
         return ()
     name = f"{kept['self'] or kept['root']}{kept['rest']}"
     text = f"Declare once, where {name} is created, that it stays the same tensor; CUDA graphs then write it in place."

@@ -1,4 +1,4 @@
-"""Which calls compute on tensors as on numbers."""
+"""Which calls compute on tensors as on numbers, and which change an object."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _TAKE_SIZES = frozenset(
         "unflatten", "randint", "one_hot", "pad", "interpolate", "tile", "resize_", "new_zeros", "new_ones", "new_empty", "select", "flip",
     )
 )  # fmt: skip
+_TAKES_OUT = frozenset(("next", "pop", "popleft", "popitem", "send", "read", "readline"))
 _COLLECTS = frozenset(("append", "add", "insert", "extend", "update", "setdefault", "put", "push", "appendleft", "remove", "discard"))
 
 
@@ -35,3 +36,10 @@ def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr not in _COLLECTS and not isinstance(call.func.value, ast.Constant) and not name.startswith(("math.", "np."))
     return name in _TAKES_BOTH
+
+
+def changes_something(call: ast.Call) -> bool:
+    """Whether an argument of the call takes something out of an object, puts something in or gives a name a value."""
+    inside = [one for argument in (*call.args, *(word.value for word in call.keywords)) for one in ast.walk(argument)]
+    called = {(dotted(one.func) or "").rpartition(".")[2] for one in inside if isinstance(one, ast.Call)}
+    return not called.isdisjoint(_TAKES_OUT | _COLLECTS) or any(isinstance(one, ast.NamedExpr) for one in inside)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES
-from dynadiag.advice.training import OWN_BREAK
+from dynadiag.advice.training import COMPILE_APART, OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
@@ -38,6 +38,11 @@ _EVIDENCE = 40
 _REFUSED = "Backend compiler exception"
 _RAISED = re.compile(r"^Exception: ?(.*?)(?:\nTraceback:|\Z)", re.MULTILINE | re.DOTALL)
 _LONGEST_RAISED = 400
+# A flag that only code behind a print read gave one more version of the function without the break (2.11 and 2.15).
+_JOINS = (
+    "without a graph break, the code before and behind it is one graph: what only the code behind it depends on may then recompile the "
+    "whole function"
+)
 
 
 def find_graph_breaks(run: Run) -> PassResult:
@@ -60,7 +65,9 @@ def find_graph_breaks(run: Run) -> PassResult:
     more, events = more_sites(run)
     left = {"graph break sites": more, "graph break events": events} if more else {}
     said = (f"{len(sites):,} of {len(sites) + more:,} graph break sites are shown; the others are only counted",) if more else ()
-    return PassResult(graph_breaks=sites, findings=findings, notes=(*cost_notes(run), *said), left_out=left)
+    joins = any(site.resume_frames and any(change.slug != COMPILE_APART for change in site.advice) for site in sites)
+    notes = (*cost_notes(run), *((_JOINS,) if joins else ()), *said)
+    return PassResult(graph_breaks=sites, findings=findings, notes=notes, left_out=left)
 
 
 def _own_line(site: GraphBreak) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from dynadiag.advice.mutations import why_nothing
 from dynadiag.facts.fingerprint import Subject, fingerprint
@@ -12,7 +13,7 @@ from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
-from dynadiag.model.report import Cost, Finding, Mutation, Severity
+from dynadiag.model.report import Advice, Cost, Finding, Mutation, Severity
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.mutation_facts import severity_of, size_text
@@ -60,11 +61,19 @@ def _finding(group: Sequence[Mutation], run: Run) -> Finding:
         title=_title(kind, group),
         where=where,
         why=_why(group),
-        fix=first.advice,
+        fix=_fixes(group),
         cost=_cost(kind, size, group),
         evidence=(*(one.id for one in group), *unique(frame for one in group for frame in one.frames))[:20],
         rank=(_rank(kind, severity), float(severity_of(kind)), -float(size or 0), -float(len(group))),
     )
+
+
+def _fixes(group: Sequence[Mutation]) -> tuple[Advice, ...]:
+    """The changes for all inputs; none where an input has none, since what it costs stays then."""
+    if not all(one.advice for one in group):
+        return ()
+    first, *others = dict.fromkeys(change for one in group for change in one.advice)
+    return (first, *(replace(change, follows=True) for change in others))
 
 
 def _size(group: Sequence[Mutation]) -> int | None:
@@ -141,7 +150,7 @@ def _why(group: Sequence[Mutation]) -> str:
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
     said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
-    reason = why_nothing(first)
+    reason = next((why for one in group if (why := why_nothing(one)) is not None), None)
     doubts += "" if reason is None else f" {reason[0].upper()}{reason[1:]}."
     return f"{'; '.join(parts).rstrip('.')}{count}{said}.{doubts}"
 

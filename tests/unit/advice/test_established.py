@@ -1104,6 +1104,22 @@ def test_other_writes_do_not_matter(body, took):
     assert found
 
 
+@pytest.mark.parametrize(("call", "advised"), [("self.names[0]", True), ("self.todo.pop()", False), ("next(self.frames)", False)])
+def test_a_print_that_does_more_than_print_is_not_left_out(call, advised):
+    """`log.warning("processing %s", self.todo.pop())` was skipped: the list kept what each call takes out of it."""
+    context = "builtin print [<class 'torch._dynamo.variables.user_defined.UserDefinedObjectVariable'>] False"
+    assert bool(said("GB0059", f'print("a", {call})', "return x.sum()", context=context)[0]) is advised
+
+
+@pytest.mark.parametrize(("count", "stays"), [("self.count += 1", True), ("y = x + 1", False)])
+def test_no_break_is_removed_before_a_count_of_a_function_that_is_called(count, stays):
+    """`cut.count` of a global went from 3 recompiles to the limit: in the resume function it was a number of an argument."""
+    body = ("x = x.relu()", ">>> x = x[x > 0].sum()", count, "return x")
+    assert list(said("GB0036", *body)[0]) == ["mask-where", "shape-capture"]
+    found, reason = said("GB0036", *body, name="caller")
+    assert (found == {}) is ("`self.count += 1` counts in a function" in reason) is stays
+
+
 def test_no_break_is_removed_before_a_line_that_raises_while_it_is_traced():
     """A print was moved: the graph then reached a text of a symbol, and the whole function ran eagerly."""
     body = ("x = x.relu()", ">>> s = x.sum().item()", "y = x * s", "return y")

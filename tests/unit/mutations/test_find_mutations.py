@@ -9,6 +9,7 @@ import pytest
 from dynadiag.advice.mutations import why_nothing
 from dynadiag.model.graph import Graph
 from dynadiag.passes.find_mutations import find_mutations
+from dynadiag.passes.mutation_findings import mutation_findings
 
 X = 'L_x_: "f32[4]"'
 
@@ -129,6 +130,7 @@ def test_what_aotautograd_does_not_count_is_no_write_on_a_tensor_of_the_graph(bu
         ("L['self'].shadow[0]", None),
         ("L['self'].shadow", "self.shadow"),
         ("G['CACHE']", "CACHE"),
+        ("G['POSITIONS'].grad", None),  # backward makes it
         ("L['___stack0']", None),
     ],
 )
@@ -142,6 +144,25 @@ def test_only_what_lives_from_call_to_call_is_advised_to_be_marked(build, tmp_pa
     ).metrics()
     expected = () if named is None else (f"torch._dynamo.mark_static_address({named})",)
     assert tuple(advice.after for advice in one(log, tmp_path).advice) == expected
+
+
+def test_the_inputs_of_one_line_are_advised_together_or_not_at_all(build, tmp_path):
+    """`pos.sub_(lr * pos.grad); pos.grad.zero_()`: one mark alone left the CUDA graph skipped, because of the gradient."""
+    code = "pos.sub_(g); g.zero_()"
+    log = build.LogBuilder().start().tensor("G['pos']").graph(X, f"# File: /home/me/train.py:7 in fn, code: {code}", "add_ = L_x_.add_(1)")
+    log.artifact("dynadiag_graph", {"graph": 0, "inputs": [{"name": "l_x_", "source": "G['pos']", "type": "Tensor"}]})
+    log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True})).probe(
+        build.probed(0, "G['pos']", build.write(7, code))
+    ).metrics()
+    run = log.load(tmp_path)
+    (position,) = find_mutations(run).mutations
+    other = replace(position, input="G['g']", advice=(replace(position.advice[0], after="torch._dynamo.mark_static_address(g)"),))
+    ((alone,), (both,), (neither,)) = (
+        mutation_findings(group, run) for group in ([position], [position, other], [position, replace(other, advice=())])
+    )
+    assert [(one.after, one.follows) for one in alone.fix] == [("torch._dynamo.mark_static_address(pos)", False)]
+    assert both.fix == (alone.fix[0], replace(other.advice[0], follows=True))
+    assert neither.fix == () and "Nothing is advised" in neither.why
 
 
 @pytest.mark.parametrize(
