@@ -22,6 +22,7 @@ from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, shallow
 
 _MOST_ENTRIES = 20_000
+_OF_TORCH = "payload: "  # as `torch_compat/trace/structured.py` names a payload that raised
 _NO_COST = "--cost: "  # older logs give the kind of a failed hook to the reason why nothing was measured
 _MOST_PREFIXES = 200
 _MOST_ARGUMENTS = 1000
@@ -209,6 +210,9 @@ def problem(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     stack = run.share(named_stack(facts.get("stack")) or printed_stack((as_text(facts.get("printed_stack")) or "")[:20_000].split("\n")))
     text = run.share((as_text(facts.get("text")) or "")[:LONGEST_ERROR])
     if kind == "recorder":
+        if text.startswith(_OF_TORCH):
+            run.note(f"torch could not make the text of one of its records, which is missing: {text.removeprefix(_OF_TORCH)}")
+            return
         if text.startswith(_NO_COST):
             kind = "no_cost"
         else:

@@ -295,12 +295,16 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
     details = {"graph": 0, "inputs": [{"name": "L_x_"}], "nodes": [["relu", None, 0]], "strings": ["File"]}
     log.artifact("dynadiag_graph", details, frame=0)
     log.artifact("dynadiag_problem", {"kind": "no_graph", "text": "nothing", "stack": [{"file": "a.py", "line": 1}]}, frame=0)
+    log.artifact("dynadiag_problem", {"kind": "recorder", "text": "payload: AttributeError: no 'as_coeff_Mul'"})
     log.artifact(
         "dynadiag_cost",
         {"how": "profiler", "regions": [{"frame_id": 0, "frame_compile_id": 0, "region": "r", "calls": 4, "region_us": 10.5}]},
     )
     log.metrics(0).artifact("dynadiag_exit", {"counters": {"frames": {"total": 1}, "odd": 3}})
     run = one(log, tmp_path)
+    # torch could not print a graph of its own (2.11), and the report said that the recorder had failed
+    assert any(note.startswith("torch could not make the text of one of its records") for note in run.notes)
+    assert [problem.kind for problem in run.problems] == ["no_graph"]
     (process,) = run.processes
     assert (process.pid, process.parent_pid, process.rank, process.torch, process.argv) == (7, 6, 3, "2.15.0", ("a.py",))
     assert process.environment == {"A": "1"} and process.finished and process.counters == {"frames": {"total": 1}, "odd": {}}
