@@ -158,6 +158,12 @@ DRAWN_ONCE = _row(
     "`random.sample` or `random.shuffle` of Python in compiled code: drawn once, while torch traced it, and the same in every call",
     "warning",
 )
+STALE_GRADIENT = _row(
+    "DF14",
+    "The backward reads a value that the forward has overwritten",
+    "a compiled graph writes an input in place and keeps it for its backward, which needs the old value: gradients are silently wrong",
+    "error",
+)
 
 # Guards
 SLOW_GUARDS = _row(

@@ -14,6 +14,7 @@ from dynadiag.passes import (
     find_rank_differences,
     find_rank_groups,
     find_recompiles,
+    find_stale_gradients,
     find_uncaught,
 )
 from dynadiag.passes.base import Pass
@@ -30,6 +31,7 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_mutations.find_mutations,
     find_parity.find_parity,
     find_random_numbers.find_random_numbers,
+    find_stale_gradients.find_stale_gradients,
     find_rank_differences.find_rank_differences,
     find_rank_groups.find_rank_groups,
 )
