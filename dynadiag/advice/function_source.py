@@ -169,9 +169,10 @@ class FunctionSource:
         given = [each.value for one in calls for each in one.keywords if each.arg == keyword]
         return calls[0] if len(calls) == 1 and any(dotted(one) == name for one in ast.walk(given[0])) else None
 
-    def only_counts(self, name: str) -> bool:
-        """Whether all that the function does with the number is to add constants to it."""
-        return bool(self._counts(name)) and not self._handed_on(name) and not self._mentions(name, self._counts(name))
+    def only_counts(self, name: str, *, sizes: bool = False) -> bool:
+        """Whether all that the function does with the number is to add constants to it, or also sizes of tensors."""
+        counts = self._counts(name, sizes=sizes)
+        return bool(counts) and not self._handed_on(name) and not self._mentions(name, counts)
 
     def counted(self, name: str) -> str | None:
         """The one statement that adds to the number, if the function does nothing else with it and always comes there."""
@@ -179,8 +180,11 @@ class FunctionSource:
         alone = len(counts) == 1 and counts[0] in self._straight() and self.only_counts(name)
         return self.text(counts[0]) if alone else None
 
-    def _counts(self, name: str) -> list[ast.AugAssign]:
-        added = (one for one in self._body if isinstance(one, ast.AugAssign) and isinstance(one.value, ast.Constant))
+    def _counts(self, name: str, *, sizes: bool = False) -> list[ast.AugAssign]:
+        found = (one for one in self._body if isinstance(one, ast.AugAssign))
+        added = (
+            one for one in found if isinstance(one.value, ast.Constant) or (sizes and isinstance(one.op, ast.Add) and _is_size(one.value))
+        )
         return [one for one in added if ast.unparse(one.target) == name]
 
     def _mentions(self, name: str, apart_from: Sequence[ast.stmt]) -> bool:
@@ -232,6 +236,20 @@ class Appended:
     method: str
     result: str
     returned: str
+
+
+def _is_size(node: ast.expr) -> bool:
+    """Whether this is made of sizes of tensors: `x.numel()`, `x.shape[0] * len(x)`."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Mult) and _is_size(node.left) and _is_size(node.right)
+    if isinstance(node, ast.Subscript):
+        of_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+        return of_shape and isinstance(node.slice, ast.Constant | ast.UnaryOp)
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Constant) and type(node.value) is int
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    known = method in ("numel", "nelement", "size") or dotted(node.func) == "len"
+    return known and not any(isinstance(one, ast.Call) for argument in node.args for one in ast.walk(argument))
 
 
 def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:

@@ -331,7 +331,7 @@ def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Ite
     kinds = _argument_kinds(context.all_contexts) if name in ("print", "warn") else _logged_kinds(context.gb_context)
     takes = kinds <= _REORDERABLE and (name in ("print", "warn") or _logs_later(context))
     function = _unheard(context, name) if takes else None
-    why = f". `reorderable_logging_functions` would lose it: Dynamo inlines {quoted(function)}" if function else ""
+    why = f". `reorderable_logging_functions` may lose it: Dynamo inlines {quoted(function)}" if function else ""
     yield from (replace(one, text=f"{one.text}{why}") for one in found)
 
 

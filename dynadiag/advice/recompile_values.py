@@ -79,7 +79,7 @@ def sides_of_integer(cause: Cause) -> int | None:
         name = f"{function.node.args.args[0].arg}.{cause.source.rpartition('.')[2]}"
     if function is None:
         return None
-    return 1 if function.only_counts(name) else function.sides(name)
+    return 1 if function.only_counts(name, sizes=True) else function.sides(name)
 
 
 def _module_integer(cause: Cause) -> Iterable[Advice]:

@@ -189,6 +189,10 @@ HINT = "allow_unspec_int_on_nn_module"
         (SCALES, True),
         ("def forward(self, x):\n    self.calls += 1\n    return x * self.calls if self.calls > 3 else x", False),
         ("def forward(self, x):\n    self.calls += 1\n    return x / max(self.calls, 4)", True),
+        ("def forward(self, x):\n    self.calls += x.numel()\n    return x", True),  # followed: 5 -> 1
+        ("def forward(self, x):\n    self.calls += x.shape[0] * len(x)\n    return x", True),  # followed: 8 -> 2
+        ("def forward(self, x):\n    self.calls += x.max().item()\n    return x", False),
+        ("def forward(self, x):\n    self.calls += x.shape[self.calls]\n    return x", False),
         ("def forward(self, x):\n    for i in range(self.calls):\n        x = x + 1\n    return x", False),
         ("def forward(self, x):\n    return x[: self.calls]", False),
         ("def forward(self, x):\n    self.calls += 1\n    self.w = min(1.0, self.calls / 9)\n    return x.sum() + self.w * x", True),
