@@ -6,7 +6,6 @@ ids is looked up by the type's text as 2.11 and 2.15 write it. What is not estab
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from dynadiag.advice import training
 from dynadiag.advice.branches import remains
 from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
 from dynadiag.advice.calls import CALLS
+from dynadiag.advice.counts_behind import counted_behind
 from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
@@ -40,10 +40,6 @@ _UNDECIDED = re.compile(
 _JOINED = (
     "is read before this break and written into behind it; without the break both are in one graph, in which torch's backward pass may "
     "take the values after the write, so gradients could be wrong"
-)
-_COUNTED = (
-    "counts in a function that compiled code calls; without this break its owner may be reached through a global, whose numbers torch "
-    "keeps constant, so that each count is compiled separately"
 )
 _REACHED = "a line behind it raised while it was traced; without this break that would leave the whole function eager"
 _NOT_KNOWN = "dynadiag knows no change that removes this break"
@@ -91,8 +87,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if any(_joins(one, context) for one in changes):
         if name := read_then_written(context):
             return (Withheld(f"`{name}` {_JOINED}"),)
-        if counted := _counted_behind(context):
-            return (Withheld(f"`{counted}` {_COUNTED}"),)
+        if why := counted_behind(context, run):
+            return (Withheld(why),)
         if _reaches_what_raised(context):
             return (Withheld(_REACHED),)
     if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
@@ -106,19 +102,6 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
     return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or "create_graph" in context.line.code)
-
-
-def _counted_behind(context: BreakContext) -> str | None:
-    """The line behind this one that counts in an attribute, in a function that the compiled one calls.
-
-    Behind the break the owner is an argument of the resume function, whose numbers become dynamic. In one graph with the caller
-    `counter.n += 1` of a global `counter` went from 3 recompiles to the limit (2.11 and 2.15).
-    """
-    place = context.place
-    if place is None or context.returns or not context.editable:
-        return None
-    added = (one for one in place.behind() if isinstance(one, ast.AugAssign) and isinstance(one.value, ast.Constant))
-    return next((place.text(one) for one in added if isinstance(one.target, ast.Attribute)), None)
 
 
 def _reaches_what_raised(context: BreakContext) -> bool:
