@@ -136,7 +136,9 @@ def _may_change(place: Place, node: ast.AST) -> bool:
         return False
     name = dotted(node.func) or ""
     known = name.startswith(("torch.", "math.")) or name in ("abs", "bool", "float", "int", "len", "max", "min")
-    of_tensor = isinstance(node.func, ast.Attribute) and place.is_tensor(node.func.value)
+    of_tensor = isinstance(node.func, ast.Attribute) and (
+        place.is_tensor(node.func.value) or (isinstance(node.func.value, ast.Compare) and node.func.attr in ("any", "all"))
+    )
     return name.endswith("_") or not (known or of_tensor)
 
 

@@ -329,6 +329,7 @@ def test_a_number_is_not_captured_where_the_graph_would_then_reach_other_code():
         (("if x.isnan().any(): logger.warning(x)",), "if not torch.compiler.is_compiling() and x.isnan().any(): logger.warning(x)"),
         (("if n or x.max() > 3:", '    warnings.warn("a")'), "if not torch.compiler.is_compiling() and (n or x.max() > 3):"),
         (("if self.check(x) > 3:", '    print("large")'), None),  # what else it does is not known
+        (("if (x <= 0).any():", '    print("small")'), "if not torch.compiler.is_compiling() and (x <= 0).any():"),
         (("if x.mul_(2).sum() > 3:", '    print("large")'), None),
         (("if x.sum() > 3:", '    print("large")', "    self.n = 1"), None),
         (("if x.sum() > 3:", '    print("large")', "else:", '    print("small")'), None),
