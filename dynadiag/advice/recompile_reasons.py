@@ -14,6 +14,7 @@ _TRAINER = re.compile(r"(?:^|/)(?:lightning|pytorch_lightning)/")
 _OF_TENSORS = frozenset({"size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_keys", "module"})
 _EACH = "takes its own compiled version"
 _TWO = 2
+_NUMBER = re.compile(r"-?\d[\d.e+-]*")
 
 
 def split_off(cause: Cause) -> Split | None:
@@ -59,7 +60,12 @@ def reason(cause: Cause) -> str | None:
 
 
 def _value(cause: Cause) -> str | None:
-    return None if cause.dynamic is True else f"Each value that the code needs to know {_EACH}."
+    if cause.dynamic is True:
+        return None
+    once = len(cause.values) == _TWO and all(map(_NUMBER.fullmatch, cause.values))
+    if once and not (cause.dynamic_false or "allow_unspec_int_on_nn_module" in (cause.hint or "")):
+        return "torch makes a number dynamic once it has changed, unless the code needs to know it."
+    return f"Each value that the code needs to know {_EACH}."
 
 
 _LIGHTNING = (

@@ -419,6 +419,8 @@ def test_what_changes_in_lightning_is_said():
     ("kind", "source", "values", "words"),
     [
         ("value", "m.training", ("True",), "Training and evaluation are two programs"),
+        ("value", "k", ("8", "12"), "torch makes a number dynamic once it has changed, unless the code needs to know it"),
+        ("value", "k", ("8", "12", "16"), "Each value that the code needs to know takes its own compiled version"),
         ("value", "mode", ("'a'", "'b'"), "Each value that the code needs to know takes its own compiled version"),
         ("none", "mask", ("None", "a Tensor"), "With it and without it (None)"),
         ("size", "x.size(0)", ("4", "1"), "the sizes 0 and 1 separately"),
