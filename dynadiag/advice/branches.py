@@ -31,18 +31,24 @@ _UNKNOWN = "the value of a tensor decides what Python does here, and a graph can
 
 def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Said]:
     """`if tensor:`, `assert tensor`: choose between values where the function shows that both have one shape; `while` is left as it is."""
-    raised = _raised(context)
-    if raised is not None and any(catches(one, raised) for one in context.callers):
-        yield from withhold(f"the code on the way here may catch `{raised}`, and a check in a graph raises another exception, later")
-        return
-    did = False if raised is None else _was_raised(context)
-    if did is not False:
-        run = f"this run raised `{raised}` here" if did else f"the recording does not show that `{raised}` was not raised here"
-        yield from withhold(f"{run}, and a check in a graph raises another exception, later")
+    if (why := why_no_check(context)) is not None:
+        yield from withhold(why)
         return
     found = tuple(_choices(context, drop)) if context.editable else ()
     advice = tuple(one for one in found if isinstance(one, Advice))
     yield from advice or found or withhold(_reason(context))
+
+
+def why_no_check(context: BreakContext) -> str | None:
+    """Why no check in a graph takes the place of this `assert` or `raise`: the program may catch its exception, or it may come."""
+    raised = _raised(context)
+    if raised is None:
+        return None
+    if any(catches(one, raised) for one in context.callers):
+        return f"the code on the way here may catch `{raised}`, and a check in a graph raises another exception, later"
+    did = _was_raised(context)
+    run = f"this run raised `{raised}` here" if did else f"the recording does not show that `{raised}` was not raised here"
+    return None if did is False else f"{run}, and a check in a graph raises another exception, later"
 
 
 def remains(context: BreakContext) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.advice.beside import blocks_around
-from dynadiag.advice.branches import branches
+from dynadiag.advice.branches import branches, why_no_check
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, made_here, only_kept, symbol_serves
@@ -241,6 +241,8 @@ def data_operators(context: BreakContext) -> Iterator[Said]:
         found = (*_compared(context, place), *math_call(context, place), *_listed(context, place))
     if draws(line):
         yield from withhold(DRAWN)
+    elif isinstance(line.statement, ast.Assert) and (why := why_no_check(context)) is not None:
+        yield from withhold(why)
     else:
         yield from found or withhold(_NEEDED)
 
@@ -252,7 +254,10 @@ def _compared(context: BreakContext, place: Place) -> Iterator[Advice]:
         for call in line.calls(name):
             if isinstance(line.statement, ast.Assert) and line.statement.test is call and len(call.args) == 2 and not call.keywords:
                 after = line.replaced(call, new.format(*map(line.text, call.args)))
-                text = "Compare on the device: the assertion then becomes a check in the graph (the shapes must be equal)"
+                text = (
+                    "Compare on the device: the assertion then becomes a check in the graph, which raises RuntimeError, not AssertionError "
+                    "(the shapes must be equal)"
+                )
                 yield from rewrite(context, "equal-tensor", after, text)
 
 

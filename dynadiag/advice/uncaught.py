@@ -34,7 +34,7 @@ TRY_OUTSIDE = Advice(
     slug="try-outside",
     text=(
         "Put the `try` statement into a function of its own with `@torch.compiler.disable`: its operators then run eagerly, inside the "
-        "`try`. The call breaks the graph."
+        "`try`. The call breaks the graph; in a loop the whole function then runs eagerly."
     ),
     options=("torch.compiler.disable",),
 )

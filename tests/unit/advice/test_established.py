@@ -383,6 +383,18 @@ def test_an_exception_that_an_inlined_function_or_this_run_raised_is_not_replace
     assert here == {} and "this run raised" in why
 
 
+def test_an_assertion_of_equal_tensors_is_held_back_as_others_are():
+    """Followed on a rotation that one call of four failed: RuntimeError came through `except AssertionError` (2.15)."""
+    body = ("assert torch.allclose(x, n)", "return x")
+    found, _ = said("GB0033", *body)
+    assert "raises RuntimeError, not AssertionError" in found["equal-tensor"].text
+    found, why = said("GB0033", *body, others=(("GB0088", "assert"),), at=11)
+    assert found == {} and "this run raised `AssertionError` here" in why
+    caller = "def g(x):\n    try:\n        return f(x)\n    except AssertionError:\n        return f(-x)"
+    found, why = said("GB0033", *body, caller=caller)
+    assert found == {} and "may catch `AssertionError`" in why
+
+
 @pytest.mark.parametrize(
     ("handler", "body", "kept"),
     [
