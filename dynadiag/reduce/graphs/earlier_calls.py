@@ -12,8 +12,7 @@ import torch
 
 from dynadiag.reduce.graphs.candidate import Call, Candidate
 from dynadiag.reduce.graphs.inputs import Input
-from dynadiag.reduce.graphs.loading import input_values, recipes
-from dynadiag.torch_compat.dispatch.saved_values import from_saved
+from dynadiag.reduce.graphs.loading import input_values, read_saved, recipes
 
 Saved = Mapping[str, Any]
 
@@ -43,10 +42,9 @@ def with_earlier_calls(folder: Path, candidate: Candidate) -> Candidate | None:
 def _saved(path: Path) -> Saved | None:
     """A file of the capture; None where it is missing or damaged."""
     try:
-        loaded: Saved = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
+        return read_saved(path)
     except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError):
         return None
-    return loaded
 
 
 def _call(one: Saved, own: Saved, lifted: Sequence[Input]) -> tuple[Input, ...] | None:

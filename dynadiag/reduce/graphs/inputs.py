@@ -123,31 +123,33 @@ def from_value(value: Any, token: str, *, as_leaf: bool = False) -> Input:
     )
 
 
-def make_values(inputs: Sequence[Input], *, seed: int = SEED) -> list[Any]:
+def make_values(inputs: Sequence[Input], *, seed: int = SEED, spend: bool = False) -> list[Any]:
     """Fresh values for one call; tensors that shared memory share it again. The RNG of the process stays as it was.
 
-    A default device of the caller changes nothing: each input names its own.
+    A default device of the caller changes nothing: each input names its own. With `spend` large memory is not copied but handed out, since
+    the process ends after this call.
     """
     storages: Storages = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
         torch.manual_seed(seed)
-        made = [_make(one, storages) for one in inputs]
+        made = [_make(one, storages, spend) for one in inputs]
     return [_with_grad(value, one) for value, one in zip(made, inputs, strict=True)]
 
 
 Storages = dict[tuple[int, str], torch.UntypedStorage]
+LARGE_BYTES = 64 << 20
 
 
-def _make(one: Input, storages: Storages) -> Any:
+def _make(one: Input, storages: Storages, spend: bool) -> Any:
     if isinstance(one, PlainInput):
         return one.value
     if one.fill == "data":
         assert one.data is not None
-        return _copy(one.data, one.device, storages)
+        return _copy(one.data, one.device, storages, spend)
     return generate(one).to(one.device)
 
 
-def _copy(data: torch.Tensor, device: str, storages: Storages) -> torch.Tensor:
+def _copy(data: torch.Tensor, device: str, storages: Storages, spend: bool) -> torch.Tensor:
     """The tensor on its device, in a copy of its memory that is made once: whoever shares the one shares the other."""
     source = data.untyped_storage()
     if not source.data_ptr():
@@ -155,7 +157,8 @@ def _copy(data: torch.Tensor, device: str, storages: Storages) -> torch.Tensor:
     key = (source.data_ptr(), device)
     if key not in storages:
         whole = torch.empty(0, dtype=torch.uint8, device=data.device).set_(source)
-        storages[key] = whole.to(device, copy=True).untyped_storage()
+        kept = spend and device == str(data.device) == "cpu" and source.nbytes() >= LARGE_BYTES
+        storages[key] = source if kept else whole.to(device, copy=True).untyped_storage()
     return torch.empty(0, dtype=data.dtype, device=device).set_(storages[key], data.storage_offset(), data.shape, data.stride())
 
 

@@ -20,7 +20,7 @@ from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.inputs import HOME
+from dynadiag.reduce.graphs.inputs import HOME, LARGE_BYTES
 from dynadiag.reduce.graphs.observing import Tell, observe
 from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
@@ -53,7 +53,7 @@ def observe_isolated(candidate: Candidate, setting: Setting, *, timeout_s: float
 
     def work(tell: Tell) -> None:
         with errors_too():
-            observe(candidate, setting, tell)
+            observe(candidate, setting, tell, spend=True)
 
     def ask() -> dict[str, Any]:
         return asdict(observation(run_forked(work, timeout_s=timeout_s)))
@@ -139,7 +139,7 @@ class IsolatedOracle:
     def _work(self, candidate: Candidate) -> Callable[[Tell], None]:
         def work(tell: Tell) -> None:
             with contextlib.nullcontext() if self.repeats > 1 else errors_too():
-                observe(candidate, self.setting, tell)
+                observe(candidate, self.setting, tell, spend=True)
 
         return work
 
@@ -226,10 +226,7 @@ def _simple(value: Any) -> Any:
 def _compact(value: torch.Tensor) -> torch.Tensor:
     """A small view of a large memory on its own, since `torch.save` writes all of it."""
     kept_bytes, whole_bytes = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-    return value.clone() if whole_bytes > _LARGE_BYTES and 2 * kept_bytes < whole_bytes else value
-
-
-_LARGE_BYTES = 64 << 20
+    return value.clone() if whole_bytes > LARGE_BYTES and 2 * kept_bytes < whole_bytes else value
 
 
 def _as_it_was(value: Any, name: str, loaded: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.running import is_here, missing_device
 from dynadiag.json_lines import value_of
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.inputs import COMPUTED, HOME, Input, from_value
+from dynadiag.reduce.graphs.inputs import COMPUTED, HOME, LARGE_BYTES, Input, from_value
 from dynadiag.reduce.graphs.setting import Setting, from_json
 from dynadiag.reduce.graphs.stored_inputs import stored_inputs
 from dynadiag.torch_compat.dispatch.saved_values import from_saved
@@ -110,9 +110,13 @@ def _unreadable(folder: Path, error: Exception) -> UnreadableInputError:
 
 def _tensors(path: Path) -> dict[str, Any] | None:
     """What the capture saved; None in a capture from a recording, which holds no tensors."""
-    if not path.exists():
-        return None
-    loaded: dict[str, Any] = from_saved(torch, torch.load(path, weights_only=True, map_location="cpu"))
+    return read_saved(path) if path.exists() else None
+
+
+def read_saved(path: Path) -> dict[str, Any]:
+    """A file of tensors; a large one is mapped, not read. Raises what `torch.load` raises."""
+    large = path.stat().st_size >= LARGE_BYTES
+    loaded: dict[str, Any] = from_saved(torch, torch.load(str(path), weights_only=True, map_location="cpu", mmap=large))
     return loaded
 
 

@@ -35,8 +35,11 @@ from dynadiag.torch_compat.pytree import tree_leaves
 Tell = Callable[[dict[str, Any]], None]
 
 
-def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
-    """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`."""
+def observe(candidate: Candidate, setting: Setting, tell: Tell, *, spend: bool = False) -> None:
+    """Tell `{"step": ...}` before each step and at the end one of `{"invalid": why}`, `{"failure": ...}`, `{"passed": true}`.
+
+    With `spend` the last call may take the memory of the inputs and need not copy it: for a child, which ends then.
+    """
     with surroundings(setting), limited_memory(setting.memory_limit_mib, on_gpu="cuda" in candidate.text):
         tell({"step": "control"})
         try:
@@ -47,7 +50,7 @@ def observe(candidate: Candidate, setting: Setting, tell: Tell) -> None:
         except Exception as error:  # noqa: BLE001 - the border around a candidate
             tell({"invalid": f"without the compiler: {type(error).__name__}: {error}"[:500]})
             return
-        tell(_subject(candidate, setting, Expected(eager, exact, drawn), tell))
+        tell(_subject(candidate, setting, Expected(eager, exact, drawn), tell, spend))
 
 
 _PERTURBED = 3
@@ -103,8 +106,10 @@ def _more_runs(candidate: Candidate, setting: Setting) -> Runs:
     return Runs(further=further, same=same, coarsest=seen.half, tf32=seen.tf32)
 
 
-def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell) -> dict[str, Any]:
+def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: Tell, spend: bool) -> dict[str, Any]:
     phase, began = "trace", time.monotonic()
+    # What is compared later makes the inputs again, and a limit holds for a run with inputs of its own.
+    spend = spend and setting.check == "raises" and setting.memory_limit_mib is None and len(calls_of(candidate, setting)) == 1
     drawn: list[Drawn] = []
 
     def enter(name: str) -> None:
@@ -114,7 +119,8 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
 
     try:
         with compiling.configured(configs_of(candidate, setting)), compiling.loudly(), compiling.phases(enter):
-            calls = _run_calls(candidate, setting, compiled(own_copy(candidate.module), setting, enter), enter, drawn)
+            function = compiled(own_copy(candidate.module), setting, enter)
+            calls = _run_calls(candidate, setting, function, enter, drawn, spend=spend)
     except Exception as error:  # noqa: BLE001 - the border around a candidate
         if ran_out_of_memory(error) and _memory_is_meant(error, setting):
             return {"failure": out_of_memory(error, phase).to_json()}
@@ -223,12 +229,13 @@ def _run_calls(
     enter: Callable[[str], None] | None = None,
     drawn: list[Drawn] | None = None,
     change: Change | None = None,
+    spend: bool = False,
 ) -> list[list[Any]]:
     """The results of each call; what it drew is added to `drawn` where results are compared."""
     results = []
     for number, call in enumerate(calls_of(candidate, setting)):
         with contextlib.nullcontext() if call.grad is None else torch.set_grad_enabled(call.grad):
-            results.append(_one_call(candidate, call, setting, function, enter, number, change))
+            results.append(_one_call(candidate, call, setting, function, enter, number, change, spend))
         if drawn is not None and setting.check != "raises":
             after = _random_states(candidate)
             torch.manual_seed(0)
@@ -249,8 +256,9 @@ def _one_call(
     enter: Callable[[str], None] | None,
     number: int,
     change: Change | None,
+    spend: bool,
 ) -> list[Any]:
-    values = make_values(call.inputs, seed=number)
+    values = make_values(call.inputs, seed=number, spend=spend)
     if change is not None:
         values = snapshot(values, change)
     torch.manual_seed(0)

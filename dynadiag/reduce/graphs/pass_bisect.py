@@ -133,7 +133,7 @@ class _Search:
 
         def work(tell: Tell) -> None:
             with leaving_out(lambda part: False, lambda part: tell({"part": [part.subsystem, part.number, part.name]})), errors_too():
-                observe(self._subject.candidate, self._subject.setting, tell)
+                observe(self._subject.candidate, self._subject.setting, tell, spend=True)
 
         report = run_forked(work, timeout_s=self._subject.timeout_s)
         self._count(observation(report))
@@ -178,7 +178,7 @@ class _Search:
 
         def work(tell: Tell) -> None:
             with around(), errors_too():
-                observe(candidate, self._subject.setting, tell)
+                observe(candidate, self._subject.setting, tell, spend=True)
 
         for _ in range(self._subject.repeats):
             if self._subject.stop():

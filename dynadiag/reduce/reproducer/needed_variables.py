@@ -11,7 +11,10 @@ from dynadiag.reduce.core.answer_cache import READ_BY_TORCH
 from dynadiag.reduce.reproducer.proving import DROPPED_IN_PROOFS, Proof, is_everywhere
 
 MOST_RUNS = 24
-_OURS = ("DYNADIAG_", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK")
+_OURS = (
+    *("DYNADIAG_", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+    "THP_MEM_ALLOC_ENABLE",
+)
 _SECRET = re.compile(r"token|secret|passw|credential|api_?key|private|auth", re.IGNORECASE)
 
 Fails = Callable[[Mapping[str, str]], bool]

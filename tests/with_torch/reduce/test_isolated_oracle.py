@@ -383,7 +383,7 @@ def test_two_observations_agree():
 
 
 def test_values_hold_neither_the_inputs_nor_all_memory_behind_a_small_view(monkeypatch):
-    monkeypatch.setattr("dynadiag.reduce.graphs.judge._LARGE_BYTES", 1000)
+    monkeypatch.setattr("dynadiag.reduce.graphs.judge.LARGE_BYTES", 1000)
     candidate = candidate_of(torch.fx.symbolic_trace(lambda table: (table[3] + 1, table[:30])), [torch.arange(4000.0).reshape(40, 100)])
     values = IsolatedOracle(Setting(backend="eager"), Failure(kind="crash", phase="call"), timeout_s=600.0).values(candidate)
     row = values["getitem"]
