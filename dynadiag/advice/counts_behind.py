@@ -39,7 +39,8 @@ def counted_behind(context: BreakContext, run: Run) -> str | None:
 def _counts(place: Place, functions: Mapping[str, str]) -> Iterator[str]:
     """The statements behind the row that add a number to what outlives the call, or call a method of it for what it does."""
     for one in place.behind():
-        if isinstance(one, ast.AugAssign) and _is_number(one.value) and _outlives(place, one.target):
+        added = _added(one)
+        if added is not None and _is_number(added[1]) and _outlives(place, added[0]):
             yield place.text(one)
         elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and isinstance(one.value.func, ast.Attribute):
             name = dotted(one.value.func)
@@ -47,6 +48,15 @@ def _counts(place: Place, functions: Mapping[str, str]) -> Iterator[str]:
             counts = known is None or _CHANGES.search(known) is not None
             if name is not None and counts and not name.endswith("_") and not _APART.match(name) and _outlives(place, one.value.func):
                 yield place.text(one)
+
+
+def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """What `n += 1` and `n = n + 1` count in, and by how much."""
+    if isinstance(node, ast.AugAssign):
+        return node.target, node.value
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and ast.unparse(node.value.left) == ast.unparse(node.targets[0]):
+        return node.targets[0], node.value.right
+    return None
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -1136,6 +1136,7 @@ def test_a_print_that_does_more_than_print_is_not_left_out(call, advised):
     [
         ("self.stats.steps += 1", True),
         ("self.samples += x.shape[0]", True),
+        ("self.stats.steps = self.stats.steps + 1", True),
         ("self.timer.tick()", True),
         ("self.losses.append(3)", True),
         ("self.total += x", False),
