@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES, advised
@@ -192,6 +192,9 @@ def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Lin
     )
 
 
+_BRANCH = "GB0170"
+
+
 def _reason(event: BreakEvent) -> str:
     return event.gb_type if event.gb_id is None else f"{event.gb_id} {event.gb_type}"
 
@@ -227,6 +230,9 @@ def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str |
         kinds.setdefault(_reason(one.event), one)
     said = [advised(one.event, run, one.own) for one in list(kinds.values())[: MOST_REASONS + 1]]
     found = [advice for fixes, _ in said for advice in fixes]
+    of_branch = next((fixes for kind, (fixes, _) in zip(kinds, said, strict=False) if kind.startswith(_BRANCH)), None)
+    if of_branch:  # what the branch prints is another matter
+        found = [one if one in of_branch else replace(one, text=f"{one.text}; the branch itself ({_BRANCH}) still breaks") for one in found]
     once: dict[tuple[str | None, str | None], Advice] = {}
     for advice in found:
         once.setdefault((advice.before, advice.after) if advice.after else (advice.slug, advice.text), advice)

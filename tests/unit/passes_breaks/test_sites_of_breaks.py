@@ -28,6 +28,20 @@ def test_two_reasons_on_one_line_stay_one_site_and_both_are_told(maker, at):
     assert "also on this line: GB0124" in result.findings[0].why
 
 
+def test_a_change_of_what_a_branch_prints_says_that_the_branch_still_breaks(maker, at):
+    """Followed on an EM step (2.15): the print went behind the graph, and its condition broke the graph as before."""
+    frame, code = maker.frame("step", line=7), 'if x.min() < 0: print("low", x.argmin().item())'
+    maker.breaks_at(frame, at(8, "step", code))
+    printed = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
+    maker.breaks_at(frame, at(8, "step", code), gb_id="GB0124", gb_type="Unsupported Tensor.item() call with capture_scalar_outputs=False")
+    maker.breaks_at(frame, at(8, "step", code), gb_id="GB0059", gb_type="Failed to trace builtin operator", context=printed)
+    run = maker.run(blocks={("/home/me/proj/train.py", 7): f"def step(x):\n    {code}\n    return x.relu()"})
+    (site,) = find_graph_breaks(run).graph_breaks
+    texts = {advice.slug: advice.text for advice in site.advice}
+    assert len(texts) == 2 and "still breaks" not in texts.pop("branch-guard")
+    assert texts.popitem()[1].endswith("; the branch itself (GB0170) still breaks")
+
+
 def test_a_line_with_many_reasons_tells_some_and_counts_the_others(maker, at):
     frame = maker.frame("step", line=1)
     for number in range(30):
