@@ -107,7 +107,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
         )
     elif context.trains or not (context.leaves and context.editable and context.returns) or place is None:
         yield from withhold("Dynamo does not differentiate what another graph, or eager code, computed")
-    elif blocks_around(place) or _breaks_elsewhere(context, place):
+    elif (blocks_around(place) and not (again and _is_plain_loop(place))) or _breaks_elsewhere(context, place):
         yield from withhold("the option only helps where one graph holds the rest of the function, and another line here may end it")
     elif not calls_only_torch(place, *_traced(context, place)):
         yield from withhold("the option only helps where one graph holds the rest of the function, which may call what ends it")
@@ -123,6 +123,14 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
         )
         yield from option(context, TRACE_GRAD, "trace_autograd_ops", " = True", f"{text}{begins}")
     yield from withhold("the torch that ran has no option to trace it")
+
+
+def _is_plain_loop(place: Place) -> bool:
+    """Whether only loops over `range(...)` are around the line, and nothing in the function asks, catches or makes text."""
+    loops = {id(one) for one in blocks_around(place) if isinstance(one, ast.For) and ast.unparse(one.iter).startswith("range(")}
+    plain = all(id(one) in loops for one in blocks_around(place))
+    asks = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.Try, ast.With, ast.JoinedStr, ast.comprehension, ast.Lambda)
+    return plain and not any(isinstance(one, asks) or (isinstance(one, ast.For) and id(one) not in loops) for one in ast.walk(place.node))
 
 
 def _traced(context: BreakContext, place: Place) -> list[str]:

@@ -679,6 +679,21 @@ def test_a_gradient_behind_a_break_is_only_traced_where_nothing_before_it_has_a_
     assert said("GB9186", grad, **behind, took=(replace(taken("x", (4,), True), is_leaf=False),))[0] == {}
 
 
+@pytest.mark.parametrize(
+    ("body", "traced"),
+    [
+        (("w = w - 0.1 * g",), True),  # followed on MAML with one to four steps (2.11 and 2.15): no break, the same gradients
+        (("w = w - 0.1 * g", "if w.sum() > 3:", "    break"), False),
+        (("w = self.step(w, g)",), False),
+        (("self.seen.append(f'{g}')",), False),
+    ],
+)
+def test_a_gradient_in_a_loop_is_traced_where_the_loop_does_nothing_else(body, traced):
+    grad = "    >>> g = torch.autograd.grad((x @ w).sum(), w, create_graph=True)[0]"
+    lines = ("w = self.w", "for _ in range(n):", grad, *(f"    {one}" for one in body), "return (x @ w).sum()")
+    assert list(said("GB9186", *lines)[0]) == (["trace-grad"] if traced else [])
+
+
 def test_a_gradient_that_keeps_its_graph_is_traced_by_a_torch_that_can():
     """A physics-informed network: the option alone removed the break, where AOTAutograd was said to raise an error."""
     body = ("x = x.requires_grad_()", "u = self.net(x)", ">>> d = torch.autograd.grad(u.sum(), x, create_graph=True)[0]", "return d + u")
