@@ -11,6 +11,7 @@ import itertools
 import json
 import mmap
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compil
 
 _TEXT_LIMIT = 20_000
 _MESSAGE_LIMIT = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
+_MOST_KEPT = 50
+_SMALL_BYTES = 16 << 20
 
 
 class GraphWatch:
@@ -41,6 +44,7 @@ class GraphWatch:
         self._numbers = itertools.count()
         self._settled: set[int] = set()
         self._texts: dict[int, tuple[str, dict[str, Any]]] = {}
+        self._kept = 0
         self._folders: dict[tuple[int, int], str] = {}
         self._state: mmap.mmap | None = None
         self._pid = -1
@@ -63,6 +67,8 @@ class GraphWatch:
         number, *_ = begun
         self._texts.clear()
         self._quietly(lambda: self._note(IDLE, number, 0))
+        if self._wanted == NONE:
+            self._quietly(lambda: self._forget(number))
         return self._watched(compiled, number)
 
     def _watched(self, compiled: Any, number: int) -> Any:
@@ -102,8 +108,13 @@ class GraphWatch:
             self._save_graph(folder, graph, module)
             self._save_inputs(folder, inputs, number, 0)
         elif self._wanted == NONE:
-            # A backend may change the graph, so its text is taken now; it is written only if the backend raises.
-            self._texts[number] = _text_of(module), _attributes(sys.modules["torch"], module)
+            # A backend may change the graph, so its text is taken now. Written only if the backend raises; before, where that is cheap: it
+            # may end the process, or not end.
+            attributes = _attributes(sys.modules["torch"], module)
+            self._texts[number] = _text_of(module), attributes
+            if self._kept < _MOST_KEPT and _is_small([*inputs, *(one["value"] for one in attributes.values())]):
+                self._kept += 1
+                self._keep_failed(number, graph, inputs)
 
     def _keep_failed(self, number: int, graph: Any, inputs: Any) -> None:
         """The graph whose compiler raised, so that the script need not run again: nothing has written its inputs yet."""
@@ -112,6 +123,11 @@ class GraphWatch:
         folder = self._folder(number)
         self._save_captured(folder, graph, *self._texts.pop(number))
         self._save_inputs(folder, inputs, number, 0)
+
+    def _forget(self, number: int) -> None:
+        """Delete what was kept of a graph that was compiled."""
+        if (folder := self._folders.pop((os.getpid(), number), None)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _before_call(self, number: int, call: int, args: tuple[Any, ...]) -> None:
         self._note(CALLING, number, call)
@@ -181,6 +197,12 @@ class GraphWatch:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)  # noqa: PTH118
+
+
+def _is_small(inputs: Sequence[Any]) -> bool:
+    """Whether the inputs are written in milliseconds, and without waiting for a GPU."""
+    tensors = [one for one in inputs if isinstance(one, sys.modules["torch"].Tensor)]
+    return all(one.device.type == "cpu" for one in tensors) and sum(one.untyped_storage().nbytes() for one in tensors) <= _SMALL_BYTES
 
 
 def save_graph_files(folder: str, module: Any, values: Any) -> None:

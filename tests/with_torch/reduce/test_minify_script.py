@@ -11,6 +11,9 @@ import textwrap
 import pytest
 import torch
 
+from dynadiag.capture import graph_watch
+from dynadiag.capture.graph_capture import NONE
+from dynadiag.capture.graph_watch import GraphWatch
 from dynadiag.record import Target
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.sources.failing_script import CaptureOptions, find_and_capture
@@ -132,12 +135,11 @@ def test_the_failing_call_is_captured_with_its_own_inputs(captured):
 def test_only_the_suspected_graph_was_captured(captured):
     _, (folder,) = captured
     assert [path.name for path in folder.parent.glob("graph-*")] == ["graph-1"]
+    assert not list((folder.parents[1] / "first-run").glob("graph-*")), "each was compiled"
     assert not list(folder.parent.glob("problems.txt"))
 
 
-def test_tensors_of_the_module_become_inputs(tmp_path):
-    from dynadiag.capture.graph_watch import GraphWatch
-
+def with_a_table():
     gm = torch.fx.symbolic_trace(lambda x: (x + 1,))
     gm.register_buffer("table", torch.arange(3.0))
     with gm.graph.inserting_before(list(gm.graph.nodes)[1]):
@@ -150,9 +152,26 @@ def test_tensors_of_the_module_become_inputs(tmp_path):
     class Compiling:
         compiler_fn = staticmethod(torch._dynamo.lookup_backend("eager"))
 
-    watch = GraphWatch(str(tmp_path), graph=0, call=0)
-    watch._before_compile(0, Compiling, gm, [torch.ones(3)])
+    return Compiling, gm, lambda: [torch.ones(3)]
+
+
+def test_tensors_of_the_module_become_inputs(tmp_path):
+    GraphWatch(str(tmp_path), graph=0, call=0)._begin(*with_a_table())
     candidate, _ = load_capture(tmp_path / "graph-0")
     assert [node.op for node in candidate.module.graph.nodes] == ["placeholder", "placeholder", "call_function", "output"]
     assert torch.equal(candidate.inputs[1].data, torch.arange(3.0))
     assert torch.equal(candidate.module(*[one.data for one in candidate.inputs])[0], torch.arange(3.0) + 1)
+
+
+def test_a_graph_is_on_disk_while_it_is_compiled(tmp_path, monkeypatch):
+    """Its compiler may end the process: then the script need not run again."""
+    watch = GraphWatch(str(tmp_path), graph=NONE, call=0)
+    begun = watch._begin(*with_a_table())
+    assert torch.equal(load_capture(tmp_path / "graph-0")[0].inputs[1].data, torch.arange(3.0))
+    watch._end(begun, len)
+    assert not list(tmp_path.glob("graph-*"))
+    monkeypatch.setattr(graph_watch, "_SMALL_BYTES", 20)  # of 24
+    begun = watch._begin(*with_a_table())
+    assert not list(tmp_path.glob("graph-*"))
+    watch._raised(begun, ValueError())
+    assert load_capture(tmp_path / "graph-1")[0].nodes == 4 and not list(tmp_path.glob("problems.txt"))
