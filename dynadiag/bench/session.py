@@ -130,7 +130,7 @@ class Session:
         shared: ArmProcess | None = None
         waiting: list[Runner] = []
         specs = [baseline, again, *self._arms[1:]]
-        # Importing torch is most of what a small program waits for: all do it at once, and then wait for their turn.
+        # All start at once, and then wait for their turn: torch is imported only then, since a script may say before how.
         started = {} if self._options.in_process else {n: self._process(folder, str(n), spec, stack) for n, spec in enumerate(specs)}
         for number, spec in enumerate(specs):
             row = ArmResult(name=spec.name)

@@ -98,13 +98,14 @@ class TextEvents:
         """Whether this begins a message of a process for which there is no room: it is counted and no more."""
         if len(self.run.processes) < MOST_PROCESSES or (prefix.rank, prefix.pid) in self.processes:
             return False
-        handlers = _BY_FIRST.get(text[:1], _LEGACY_HANDLERS)
-        kind = next((kind for find, _, kind in handlers if find(text)), None)
-        if kind is None:
-            return False
-        self._leave_out(prefix)
-        self.run.room.left[kind] += 1
-        return True
+        for find, _, kind in _BY_FIRST.get(text[:1], _LEGACY_HANDLERS):
+            if find(text):
+                if kind is None:
+                    return False
+                self._leave_out(prefix)
+                self.run.room.left[kind] += 1
+                return True
+        return False
 
     def process(self, prefix: Prefix) -> ProcessBuilder:
         """The process that wrote a message."""

@@ -112,7 +112,7 @@ class TextReader:
             position = block.find(b"\n", begin)
             position = position if position >= 0 else end + 1
             self.line(decode(block[begin:position]), offset + begin - 1, position - begin)
-            if repeats and position <= end:
+            if repeats and self.previous is not None and position <= end:
                 position = self._same_prefix(block, position, offset - 1)
                 if self.allowance < 0:
                     return
@@ -122,8 +122,10 @@ class TextReader:
 
         The same as `line` does, without taking each apart; the block has no escapes and no warning of 2022.
         """
-        message = None if self.previous is None else self.open.get((self.previous[1].rank, self.previous[1].pid))
-        if self.previous is None or message is None or message.prefix != self.previous[1]:
+        if self.previous is None:
+            return position
+        message = self.open.get((self.previous[1].rank, self.previous[1].pid))
+        if message is None or message.prefix != self.previous[1]:
             return position
         prefix = b"\n" + self.previous[0].encode("utf-8", "replace")
         while block.startswith(prefix, position):

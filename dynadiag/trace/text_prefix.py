@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RANK = re.compile(r"^\s*(?:\[?(default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )")
@@ -20,8 +20,7 @@ _FIRST = "VDIWECt[0123456789"  # how what a logger puts in front of a message be
 _MAY_BEGIN = re.compile(r"(?m)^\s*(?:[\[\d]|[VDIWEC]\d|torch|default|trainer|rank|worker|DEBUG|INFO|WARN|ERROR)|\x1b")
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(NamedTuple):
     """What stood in front of a message; all None for a bare line."""
 
     rank: int | None = None
@@ -51,21 +50,22 @@ def split_line(line: str) -> tuple[Prefix, str]:
     """A line's prefix and its message, without colour escapes."""
     line = without_escapes(line)
     rank, line = _rank(line)
-    if line[:1] not in _FIRST:
+    first = line[:1]
+    if first not in _FIRST:
         return (Prefix(rank=rank) if rank is not None else BARE), line
-    match = _GLOG.match(line)
+    match = _GLOG.match(line) if first in "VDIWEC" else None
     if match:
         level, stamp, pid, place, compile_id, artifact = match.groups()
         number = int(pid) if len(pid) < 19 else None
         return Prefix(rank, stamp, number, place, compile_id, artifact, level), line[match.end() :]
-    match = _BRACKET.match(line)
+    match = _BRACKET.match(line) if first == "[" else None
     if match:
         stamp, compile_id, place, artifact, level = match.groups()
         return Prefix(rank, stamp, None, place, compile_id, artifact, level, old_style=True), line[match.end() :]
-    match = _NAMED.match(line)
+    match = _NAMED.match(line) if first == "t" else None
     if match:
         return Prefix(rank, None, None, match.group(1), None, None, match.group(2), old_style=True), line[match.end() :]
-    match = _PLAIN.match(line)
+    match = _PLAIN.match(line) if first != "t" else None
     if match:
         return Prefix(rank, None, None, match.group(2), None, match.group(3), match.group(1), old_style=True), line[match.end() :]
     return (Prefix(rank=rank) if rank is not None else BARE), line
