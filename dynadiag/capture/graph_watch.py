@@ -202,7 +202,10 @@ class GraphWatch:
 def _is_small(inputs: Sequence[Any]) -> bool:
     """Whether the inputs are written in milliseconds, and without waiting for a GPU."""
     tensors = [one for one in inputs if isinstance(one, sys.modules["torch"].Tensor)]
-    return all(one.device.type == "cpu" for one in tensors) and sum(one.untyped_storage().nbytes() for one in tensors) <= _SMALL_BYTES
+    try:
+        return all(one.device.type == "cpu" for one in tensors) and sum(one.untyped_storage().nbytes() for one in tensors) <= _SMALL_BYTES
+    except RuntimeError:  # of a tensor without a memory, such as a sparse one
+        return False
 
 
 def save_graph_files(folder: str, module: Any, values: Any) -> None:

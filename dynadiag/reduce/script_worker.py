@@ -34,7 +34,7 @@ from dynadiag.reduce.scripts.running import own_folders
 from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.dynamo.compiling import import_dynamo, import_for_kernels
+from dynadiag.torch_compat.dynamo.compiling import import_dynamo, import_for_kernels, import_for_sizes
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
 
 _LEAST_PROOF_S = 120.0
@@ -83,6 +83,7 @@ def _concluded(found: ScriptReduction, stay: Sequence[str], out: Path, job: dict
 def _import_once(program: Program) -> None:
     """Import what the script imports of torch and of packages that are known to do no more; its own modules are left to the children."""
     import_dynamo(inductor=False)
+    import_for_sizes()
     names = imported(program)
     for statement in (one for name in ("torch", *_IMPORTED_ONCE) for one in names.get(name, ())):
         with contextlib.suppress(Exception):

@@ -120,6 +120,12 @@ def import_for_kernels() -> None:
             importlib.import_module(name)
 
 
+def import_for_sizes() -> None:
+    """Import what sympy does for the first sum of sizes (`sympy/core/add.py`): 17 modules."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sympy.tensor.tensor")
+
+
 def gpus_to_share(text: str) -> tuple[str, ...]:
     """The GPUs over which children that run the graph of this text can be spread: none when it names another than the first.
 

@@ -175,3 +175,4 @@ def test_a_graph_is_on_disk_while_it_is_compiled(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("graph-*"))
     watch._raised(begun, ValueError())
     assert load_capture(tmp_path / "graph-1")[0].nodes == 4 and not list(tmp_path.glob("problems.txt"))
+    assert not graph_watch._is_small([torch.eye(2).to_sparse()])
