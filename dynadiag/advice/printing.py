@@ -84,8 +84,6 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
     has = context.options.known("dynamo", "reorderable_logging_functions")
     if call is None or call.keywords or has == "no" or any(True for _ in line.methods("tolist")):
         return
-    if isinstance(line.statement, ast.If):
-        return  # `if x.min() < 0: print(...)`: its condition breaks as before
     changes = []
     for read in scalar_calls(line):
         inner, parent = as_number(line, context.place, read), line.parent(read)
