@@ -83,12 +83,18 @@ def row_text(row: Row) -> str:
     return f"{said}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
 
 
+_NAMES = re.compile(r"[A-Za-z_]\w*")
+_EVERYWHERE = frozenset({"self", "len", "size", "keys", "of", "in", "is", "not"})
+
+
 def _read_at(row: Row) -> str:
-    """The line that the guard is for, as torch recorded it: ", read at model.py:12 (`if self.step > 3:`)"."""
+    """The line that the guard is for, as torch recorded it: ", read at model.py:12 (`if self.step > 3:`)" where it names what changed."""
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None) if row.kind in _READ else None
     if origin is None or not origin.code:
         return ""
-    return f", read at {short_place(origin)} (`{origin.code}`)"
+    names = set(_NAMES.findall(row.source)) - _EVERYWHERE  # the value of a stack has none
+    known = not row.said and not names.isdisjoint(_NAMES.findall(origin.code))
+    return f", {'read at' if known else 'guarded for'} {short_place(origin)} (`{origin.code}`)"
 
 
 def recompile_code(kind: str | None) -> str:

@@ -463,3 +463,11 @@ def test_what_failed_a_guard_on_a_type_is_another_type(builders):
     run = builders.recompiled(["0/0: ___check_type_id(L['self'].conv, 9), type=<class 'ParametrizedConv1d'>"])
     (finding,) = find_recompiles(run).findings
     assert "`self.conv`: a ParametrizedConv1d -> another type" in finding.why
+
+
+@pytest.mark.parametrize(("source", "said"), [("self.hits", "guarded for"), ("self.ys", "read at")])
+def test_a_line_that_does_not_name_what_changed_is_not_said_to_read_it(builders, source, said):
+    """torch gave the guard another line of the function (2.15)."""
+    line = f"{f'{source} == 1':<60}  # return self.ys[i]  # train.py:11 in step"
+    (finding,) = find_recompiles(builders.recompiled([f"0/0: {line}"], [f"0/1: {line.replace('== 1', '== 2')}"])).findings
+    assert f", {said} train.py:11 (`return self.ys[i]`)" in finding.why
