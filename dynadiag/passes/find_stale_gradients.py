@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dynadiag.advice.stale_gradients import NEW_TENSOR
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.graph_writes import is_write
 from dynadiag.facts.wording import plural, rank_text, short_place, unique
 from dynadiag.model import codes
 from dynadiag.model.graph import Graph, Node
@@ -35,7 +36,7 @@ def find_stale_gradients(run: Run) -> PassResult:
     backward = {graph.frame: graph for graph in run.graphs if graph.kind == "aot_backward"}
     forward = [one for one in run.graphs if one.kind == "aot_forward" and one.frame in backward and any(_WRITE in op for op in one.ops)]
     for graph in forward[:_MOST_GRAPHS]:
-        for written, read in _overwritten(graph, backward[graph.frame]):
+        for written, read in _overwritten(graph, backward[graph.frame], _writing_lines(run, graph.frame)):
             found.setdefault(written, []).append((graph, read))
     marks = fingerprints([Subject(codes.STALE_GRADIENT, place) for place in found], run)
     return PassResult(
@@ -43,8 +44,15 @@ def find_stale_gradients(run: Run) -> PassResult:
     )
 
 
-def _overwritten(forward: Graph, backward: Graph) -> Iterator[tuple[Location | None, Location | None]]:
-    """The line that writes each such input, and the one that reads it first."""
+def _writing_lines(run: Run, frame: str) -> Sequence[Location]:
+    """The lines that write in place, by the graphs of Dynamo: Inductor's have only the line that made the new value."""
+    graphs = (graph for graph in run.graphs if graph.kind == "dynamo" and graph.frame == frame)
+    found = [one.location for graph in graphs for one in graph_nodes(_text(graph)) if is_write(one) and one.location is not None]
+    return tuple({(one.file, one.line): one for one in found}.values())
+
+
+def _overwritten(forward: Graph, backward: Graph, lines: Sequence[Location]) -> Iterator[tuple[Location | None, Location | None]]:
+    """The line that writes each such input, as far as it is known, and the one that reads it first."""
     text = _text(forward)
     kept = set(_KEPT.findall(text))
     nodes = graph_nodes(text) if kept else ()
@@ -55,7 +63,9 @@ def _overwritten(forward: Graph, backward: Graph) -> Iterator[tuple[Location | N
         if any(_reads(one, name) for one in later):
             made = next((one for one in nodes if one.name == value), write)
             first = next((one for one in nodes if one is not write and one is not made and _reads(one, name)), None)
-            yield write.location or made.location, None if first is None else first.location
+            places = [(one.file, one.line) for one in (write.location, made.location) if one is not None]
+            known = [one for one in lines if (one.file, one.line) in places] or lines
+            yield known[0] if len(known) == 1 else None, None if first is None else first.location
 
 
 def _reads(node: Node, name: str) -> bool:
@@ -71,7 +81,7 @@ def _text(graph: Graph) -> str:
 
 def _finding(place: Location | None, found: Sequence[tuple[Graph, Location | None]], mark: str, run: Run) -> Finding:
     graphs = unique(graph.id for graph, _ in found)
-    read = next((one for _, one in found if one is not None and one != place), None)
+    read = next((one for _, one in found if one is not None and place is not None and one.line != place.line), None)
     before = "" if read is None else f", which {f'`{read.code}` ({short_place(read)})' if read.code else short_place(read)} had read"
     on = rank_text(run, {frame.key.process for graph, _ in found if (frame := run.frame(graph.frame)) is not None})
     line = "The compiled code" if place is None else f"`{place.code}`" if place.code else short_place(place)
