@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import UsageError
@@ -132,3 +136,43 @@ def _spec(name: str, word: str, target: str) -> ArmSpec:
     backend = word.removeprefix("backend:")
     overrides = {} if word == DEFAULT else {"mode": word} if word in MODES else {"backend": backend}
     return ArmSpec(name=name, kind=COMPILED, target=target, overrides=overrides)
+
+
+_MANY_CORES = 4
+
+
+def early_imports(spec: ArmSpec) -> tuple[str, ...]:
+    """What the process of an arm can import while others do so too: torch and Dynamo. Inductor's import is part of a cold compilation.
+
+    Torch only for a program that imports nothing but the standard library before it and says nothing of the environment, since another
+    may say there how torch is to be imported; Dynamo only for one that imports nothing else at all.
+    """
+    if (os.cpu_count() or 1) < _MANY_CORES:
+        return ()  # on fewer nothing is gained, and lost where the first arm fails
+    file = spec.target if spec.script is not None or spec.loop is not None else spec.target.rpartition(":")[0] or spec.target
+    path = Path(spec.folder or os.curdir, file)
+    try:
+        text = spec.texts.get(os.path.realpath(path)) or path.read_text("utf-8")
+        body = ast.parse(text).body
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return ()
+    if "environ" in text or "putenv" in text:
+        return ()
+    for statement in body:
+        names = _imported(statement)
+        if "torch" in names:
+            only_torch = all(_imported(one) <= sys.stdlib_module_names | {"torch"} for one in body)
+            return ("torch", "torch._dynamo") if only_torch else ("torch",)
+        if not names <= sys.stdlib_module_names or not (names or _is_text(statement)):
+            break
+    return ()
+
+
+def _imported(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.Import):
+        return {one.name.partition(".")[0] for one in statement.names}
+    return {(statement.module or ".").partition(".")[0] if not statement.level else "."} if isinstance(statement, ast.ImportFrom) else set()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,12 @@ class ArmFailedError(DynadiagError):
 
 
 class ArmProcess:
-    """A started process that does one command at a time. Its output goes to `log`; use `close` in the end, whatever happened."""
+    """A started process that does one command at a time. Its output goes to `log`; use `close` in the end, whatever happened.
 
-    def __init__(self, *, python: str, log: Path, environment: Mapping[str, str]) -> None:
+    It imports the modules of the names `early` first, before it has a command.
+    """
+
+    def __init__(self, *, python: str, log: Path, environment: Mapping[str, str], early: Sequence[str] = ()) -> None:
         command_read, self._commands = os.pipe()
         self._replies, reply_write = os.pipe()
         root = str(Path(dynadiag.__file__).resolve().parents[1])
@@ -47,7 +50,7 @@ class ArmProcess:
         with os.fdopen(extended(log), "ab") as output:
             try:
                 self._child = subprocess.Popen(
-                    [python, "-P", "-m", _MAIN, str(command_read), str(reply_write)],
+                    [python, "-P", "-m", _MAIN, str(command_read), str(reply_write), *early],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import tempfile
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall
+from dynadiag.bench.arms import AGAIN, COMPILED, EAGER, LOOP, ArmSpec, ScriptCall, early_imports
 from dynadiag.bench.break_costs import find_prices
 from dynadiag.bench.clocks import ClockWatch, clock_note
 from dynadiag.bench.judging import compare_arms, end_early, summarise
@@ -130,8 +131,11 @@ class Session:
         shared: ArmProcess | None = None
         waiting: list[Runner] = []
         specs = [baseline, again, *self._arms[1:]]
-        # All start at once, and then wait for their turn: torch is imported only then, since a script may say before how.
+        # All start at once, import torch where the program lets them, and then wait for their turn.
         started = {} if self._options.in_process else {n: self._process(folder, str(n), spec, stack) for n, spec in enumerate(specs)}
+        for process in started.values():  # nothing is compiled, and timed, beside an import
+            with contextlib.suppress(ArmFailedError):
+                process.ask({"do": "wait"}, timeout_s=self._options.timeout_s)
         for number, spec in enumerate(specs):
             row = ArmResult(name=spec.name)
             if spec is again:
@@ -172,7 +176,7 @@ class Session:
             **spec.environment,
         }
         python = self._options.python or default_python()
-        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment)
+        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment, early=early_imports(spec))
         stack.callback(process.close)
         return process
 

@@ -1,12 +1,14 @@
 """The program of an arm's process: takes commands as JSON lines, does one at a time, answers each with one line.
 
-    python -P -m dynadiag.bench.inside.main READ_FD WRITE_FD
+    python -P -m dynadiag.bench.inside.main READ_FD WRITE_FD [MODULE...]
 
 The process that has a command is the one that runs; the others wait for theirs. That is the baton.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import select
@@ -126,6 +128,8 @@ class Server:
         Arm.take_over(command, self._phase, hand_over)
 
     def _do(self, command: dict[str, Any]) -> Any:
+        if command["do"] == "wait":
+            return None
         if command["do"] == "find_loop":
             return asdict(find_loop(command["target"], command["arguments"]))
         if command["do"] == "load":
@@ -215,11 +219,14 @@ def _in_copy(path: str, top: str, copy: str) -> Path | None:
     return found if found.exists() else None
 
 
-def main(commands: int, replies: int) -> NoReturn:
-    """Serve for as long as somebody can send commands."""
+def main(commands: int, replies: int, *early: str) -> NoReturn:
+    """Serve for as long as somebody can send commands; what can be imported `early` is there when the first one comes."""
     threading.Thread(target=_end_without, args=(commands,), daemon=True).start()
+    for name in early:
+        with contextlib.suppress(Exception):  # the program's own import says it
+            importlib.import_module(name)
     Server(commands, replies).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from dynadiag.bench import process
-from dynadiag.bench.arms import parse_arms, parse_variants
+from dynadiag.bench.arms import ArmSpec, early_imports, parse_arms, parse_variants
 from dynadiag.bench.marks import benchmark, marked_functions
 from dynadiag.bench.process import ArmFailedError, ArmProcess
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UnreadableInputError, UsageError
@@ -227,3 +228,30 @@ def test_an_arm_that_hangs_is_ended(start):
 def test_what_no_other_arm_would_do_better_ends_the_benchmark(start, kind, error):
     with pytest.raises(error, match="why"):
         start(f"say(error={json.dumps(kind)}, text='why', exit_code=2)").ask({"do": "x"}, timeout_s=600)
+
+
+@pytest.mark.parametrize(
+    ("text", "early"),
+    [
+        ('"""Words."""\nfrom __future__ import annotations\nimport argparse\nimport torch\nx = 1\n', ["torch", "torch._dynamo"]),
+        ("import math\nfrom torch import nn\nimport numpy as np\n", ["torch"]),
+        ("import torch\nfrom model import Net\n", ["torch"]),
+        ("import numpy as np\nimport torch\n", []),
+        ("from .net import Net\nimport torch\n", []),
+        ("import sys\nsys.path.insert(0, 'lib')\nimport torch\n", []),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '1'\nimport torch\n", []),
+        ("import torch\nimport os\nos.environ['TORCH_LOGS'] = 'dynamo'\n", []),
+        ("def step():\n    import torch\n", []),
+        ("import torch\nx = (\n", []),
+    ],
+)
+def test_a_process_imports_torch_before_its_turn_only_where_the_program_cannot_mind(tmp_path, monkeypatch, text, early):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    (tmp_path / "program.py").write_text(text)
+    spec = ArmSpec(name="eager", kind="eager", target="program.py:training", folder=str(tmp_path))
+    assert list(early_imports(spec)) == early
+    assert early_imports(replace(spec, target="missing.py")) == ()
+    changed = {os.path.realpath(tmp_path / "program.py"): "import numpy\n"}
+    assert early_imports(replace(spec, texts=changed)) == ()
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert early_imports(spec) == ()
