@@ -133,9 +133,9 @@ class Session:
         specs = [baseline, again, *self._arms[1:]]
         # All start at once, import torch where the program lets them, and then wait for their turn.
         started = {} if self._options.in_process else {n: self._process(folder, str(n), spec, stack) for n, spec in enumerate(specs)}
-        for number, process in started.items():  # nothing is compiled, and timed, beside an import
-            with contextlib.suppress(ArmFailedError):
-                process.ask({"do": "wait", "arm": specs[number].name}, timeout_s=self._options.timeout_s)
+        for process in (process for number, process in started.items() if early_imports(specs[number])):
+            with contextlib.suppress(ArmFailedError):  # nothing is compiled, and timed, beside an import
+                process.ask({"do": "wait"}, timeout_s=self._options.timeout_s)
         for number, spec in enumerate(specs):
             row = ArmResult(name=spec.name)
             if spec is again:
