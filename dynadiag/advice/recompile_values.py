@@ -94,7 +94,7 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
     yield Advice(
         slug="unspec-int-on-module",
         text=(
-            f"`{cause.source}` is an integer attribute of an nn.Module, which torch treats as a constant. Let it become dynamic, before "
+            f"`{cause.source}` is an integer that an nn.Module holds, which torch treats as a constant. Let it become dynamic, before "
             f"the first call{most}."
         ),
         after=f"{option} = True",

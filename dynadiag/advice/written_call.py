@@ -67,8 +67,10 @@ def argument(line: SourceLine, source: str, inputs: Collection[str], parameters:
 
 
 def the_call(line: SourceLine) -> ast.Call | None:
-    """The only call on the line that can be the one of the compiled function."""
+    """The only call on the line that can be the one of the compiled function; None where the line goes on behind a semicolon."""
     if not isinstance(line.statement, _PLAIN) or any(isinstance(node, _INNER) for node in line.nodes):
+        return None
+    if line.tree is not None and line.complete and len(line.tree.body) > 1:
         return None
     calls = [node for node in line.nodes if isinstance(node, ast.Call) and not _of_others(node)]
     stars = any(isinstance(one, ast.Starred) for call in calls for one in call.args)

@@ -13,7 +13,6 @@ from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
 _SHOWN = 2
-_BOTH = " This ends both recompiles."
 _SEVERAL = 4
 _MOST_VERSIONS = 64
 # With them torch makes dynamic what has changed once.
@@ -40,16 +39,19 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool, follow
     counted = [(fix, ended.by(fix)) for fix in distinct(advice for _, advice in chosen)]
     best = sorted((one for one in counted if one[1] and (not hit or 2 * one[1] > events)), key=lambda one: -one[1])[:_SHOWN]
     total = events + followed
-    shown = tuple(fix if total == 1 else replace(fix, text=f"{fix.text}{_said(count, total)}") for fix, count in best)
+    shown = tuple(fix if total == 1 else replace(fix, text=f"{fix.text}{_said(count, total, fix.slug)}") for fix, count in best)
     return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
 
 
-def _said(count: int, events: int) -> str:
-    return (
-        f" This ends {f'at least {count} of these' if count < events else 'all'} {events} recompiles."
-        if (count, events) != (2, 2)
-        else _BOTH
-    )
+def _said(count: int, events: int, slug: str) -> str:
+    """How many recompiles a change ends. The sizes of all calls are recorded; of another cause, another one may stand behind it."""
+    if slug == _MARK:
+        return f" This ends {f'at least {count} of these {events}' if count < events else _all(events)} recompiles."
+    return f" This ends {f'{count} of these {events}' if count < events else _all(events)} recompiles, as far as torch names their causes."
+
+
+def _all(events: int) -> str:
+    return "both" if events == 2 else f"all {events}"
 
 
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:

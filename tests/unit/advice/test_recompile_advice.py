@@ -9,6 +9,8 @@ from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.advice.recompile_reasons import reason, split_off, split_reason
 from dynadiag.advice.recompiles import recompile_advice
+from dynadiag.advice.source import parse_line
+from dynadiag.advice.written_call import the_call
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileKey, Frame, Run, RunInfo
@@ -213,6 +215,11 @@ def test_an_integer_of_a_module_becomes_dynamic_also_in_code_that_a_break_split_
     split = Split("`forward`", Location(FILE, 9, "forward", "if x.sum() > 0:"), "GB0170")
     (advice,) = caused("value", "self.calls", values=("1", "2"), hint=HINT, text=COUNTS, split=split)
     assert advice.slug == "unspec-int-on-module"
+
+
+def test_nothing_is_put_behind_a_line_that_goes_on():
+    """`s = f(s); print(len(hist))`: what was appended behind the line came too late for its second statement."""
+    assert the_call(parse_line("s = f(s)")) is not None and the_call(parse_line("s = f(s); print(len(hist))")) is None
 
 
 def test_what_is_only_counted_is_counted_behind_the_call():
