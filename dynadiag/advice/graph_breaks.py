@@ -84,11 +84,11 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     changes = [one for one in ours if isinstance(one, Advice)]
     if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
+    if any(one.slug != training.COMPILE_APART for one in changes) and (why := counted_behind(context, run)):
+        return (Withheld(why),)
     if any(_joins(one, context) for one in changes):
         if name := read_then_written(context):
             return (Withheld(f"`{name}` {_JOINED}"),)
-        if why := counted_behind(context, run):
-            return (Withheld(why),)
         if _reaches_what_raised(context):
             return (Withheld(_REACHED),)
     if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
