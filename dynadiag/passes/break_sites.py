@@ -231,7 +231,7 @@ def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str |
     said = [advised(one.event, run, one.own) for one in list(kinds.values())[: MOST_REASONS + 1]]
     found = [advice for fixes, _ in said for advice in fixes]
     of_branch = next((fixes for kind, (fixes, _) in zip(kinds, said, strict=False) if kind.startswith(_BRANCH)), None)
-    if of_branch:  # what the branch prints is another matter
+    if of_branch is not None:  # what the branch prints is another matter
         found = [one if one in of_branch else replace(one, text=f"{one.text}; the branch itself ({_BRANCH}) still breaks") for one in found]
     once: dict[tuple[str | None, str | None], Advice] = {}
     for advice in found:

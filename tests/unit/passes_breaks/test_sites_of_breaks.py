@@ -42,6 +42,16 @@ def test_a_change_of_what_a_branch_prints_says_that_the_branch_still_breaks(make
     assert texts.popitem()[1].endswith("; the branch itself (GB0170) still breaks")
 
 
+def test_it_is_said_too_where_the_branch_has_no_change_of_its_own(maker, at):
+    frame, code = maker.frame("step", line=7), 'if x.min() < 0: print("low"); self.hits += 1'
+    maker.breaks_at(frame, at(8, "step", code))
+    printed = "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
+    maker.breaks_at(frame, at(8, "step", code), gb_id="GB0059", gb_type="Failed to trace builtin operator", context=printed)
+    run = maker.run(blocks={("/home/me/proj/train.py", 7): f"def step(self, x):\n    {code}\n    return x.relu()"})
+    ((advice,),) = (site.advice for site in find_graph_breaks(run).graph_breaks)
+    assert advice.text.endswith("; the branch itself (GB0170) still breaks")
+
+
 def test_a_line_with_many_reasons_tells_some_and_counts_the_others(maker, at):
     frame = maker.frame("step", line=1)
     for number in range(30):
