@@ -96,9 +96,10 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
             changes.append((read, f"f{quote}{{{inner}}}{quote}"))
         else:
             return
-    formatted = [one for one in ast.walk(call) if isinstance(one, ast.FormattedValue) and one.format_spec is not None]
-    if not all(any(one.value is read for read, _ in changes) for one in formatted):
-        return  # `{meter.avg:.4f}` of a float that torch had not looked at ended the compilation with a ValueError (2.15)
+    formatted = [one.value for one in ast.walk(call) if isinstance(one, ast.FormattedValue)]
+    if not all(isinstance(one, ast.Constant) or any(one is read for read, _ in changes) for one in formatted):
+        # In one graph `{step}` is a constant, compiled for each value; `{meter.avg:.4f}` ended the compilation with a ValueError (2.15).
+        return
     if not all(isinstance(one, ast.Constant | ast.JoinedStr) or any(one is read for read, _ in changes) for one in call.args):
         return  # a number that changes is a symbol among the arguments, at which the print breaks as before
     text = (
