@@ -16,8 +16,8 @@ ADVISED = {
     "prints_its_shape_once": {"print-reorder": ""},  # a flag that the first call sets recompiles as well, whatever is marked
     "crops_that_are_equal_at_first": {},  # equal sizes are one symbol, so the second call recompiles, marked or not
     "warms_up_for_three_calls": {"unspec-int-on-module": "3 versions"},
-    "corrects_its_bias": {"unspec-int-on-module": "at least 7 of these 8"},
-    "fills_a_ring_buffer": {"unspec-int-on-module": "at least 2 of these 3"},
+    "corrects_its_bias": {"unspec-int-on-module": "ends 7 of these 8"},
+    "fills_a_ring_buffer": {"unspec-int-on-module": "ends 2 of these 3"},
     "writes_one_column_a_call": "Nothing is advised",
     "checks_in_a_helper": {"if-check": ""},
     "logs_under_written_names": {"item-capture": ""},

@@ -184,6 +184,8 @@ def end_with_parent(parent: int) -> None:
 def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_s: float, folder: Path) -> None:
     """In the child: never returns."""
     status = 1
+    # What the parent left to be collected is not ours to end: a process group of gloo waited for its threads for ever (torch 2.15).
+    gc.freeze()
     try:
         os.setsid()
         os.close(reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -111,6 +112,29 @@ def test_a_child_of_a_process_that_used_threads_ends():
     finally:
         torch.set_num_threads(before)
     assert (found.failure, found.invalid) == (None, None)
+
+
+def test_what_the_parent_left_to_be_collected_is_not_collected_in_a_child():
+    """A process group of another test was, and its end waited for threads that a fork does not have."""
+    ended = []
+
+    class Left:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            ended.append(os.getpid())
+
+    def work(tell):
+        gc.collect()
+        tell({"ended": len(ended)})
+
+    gc.disable()
+    try:
+        Left()
+        assert run_forked(work, timeout_s=60).messages == ({"ended": 0},)
+    finally:
+        gc.enable()
 
 
 def test_a_wrong_gradient_needs_a_backward():

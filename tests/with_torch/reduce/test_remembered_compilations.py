@@ -142,7 +142,7 @@ def test_the_worker_keeps_libraries_until_its_end(tmp_path):
 
 
 def test_every_question_asks_the_compiler_once_for_one_source(monkeypatch, tmp_path):
-    monkeypatch.setattr(judge, "observe", lambda candidate, setting, tell: tell({"invalid": f"errors: {cpp_answers._now.errors}"}))
+    monkeypatch.setattr(judge, "observe", lambda candidate, setting, tell, **_: tell({"invalid": f"errors: {cpp_answers._now.errors}"}))
     candidate = candidate_of(torch.fx.symbolic_trace(torch.nn.ReLU()), [torch.ones(2)])
     with cpp_answers.remembered(tmp_path, lambda error: False):
         seen = judge.observe_isolated(candidate, Setting(backend="eager"), timeout_s=600)
