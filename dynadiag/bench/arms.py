@@ -138,17 +138,14 @@ def _spec(name: str, word: str, target: str) -> ArmSpec:
     return ArmSpec(name=name, kind=COMPILED, target=target, overrides=overrides)
 
 
-_MANY_CORES = 4
-
-
 def early_imports(spec: ArmSpec) -> tuple[str, ...]:
     """What the process of an arm can import while others do so too: torch and Dynamo. Inductor's import is part of a cold compilation.
 
     Torch only for a program that imports nothing but the standard library before it and says nothing of the environment, since another
     may say there how torch is to be imported; Dynamo only for one that imports nothing else at all.
     """
-    if (os.cpu_count() or 1) < _MANY_CORES:
-        return ()  # on fewer nothing is gained, and lost where the first arm fails
+    if os.cpu_count() == 1:
+        return ()  # nothing is gained, and lost where the first arm fails
     file = spec.target if spec.script is not None or spec.loop is not None else spec.target.rpartition(":")[0] or spec.target
     path = Path(spec.folder or os.curdir, file)
     try:

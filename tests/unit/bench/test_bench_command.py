@@ -253,5 +253,5 @@ def test_a_process_imports_torch_before_its_turn_only_where_the_program_cannot_m
     assert early_imports(replace(spec, target="missing.py")) == ()
     changed = {os.path.realpath(tmp_path / "program.py"): "import numpy\n"}
     assert early_imports(replace(spec, texts=changed)) == ()
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert early_imports(spec) == ()
