@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.stale_gradients import NEW_TENSOR
-from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.graph_writes import is_write
 from dynadiag.facts.wording import plural, rank_text, short_place, unique
@@ -21,7 +20,8 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
-from dynadiag.trace import graph_nodes, read_payload
+from dynadiag.passes.mutation_graphs import read_nodes, text_of
+from dynadiag.trace import graph_nodes
 
 _WRITE = "aten.copy_"
 _KEPT = re.compile(r"^\s*(primals_\d+),?  # SavedForBackwards", re.MULTILINE)
@@ -35,8 +35,12 @@ def find_stale_gradients(run: Run) -> PassResult:
     found: dict[Location | None, list[tuple[Graph, Location | None]]] = {}
     backward = {graph.frame: graph for graph in run.graphs if graph.kind == "aot_backward"}
     forward = [one for one in run.graphs if one.kind == "aot_forward" and one.frame in backward and any(_WRITE in op for op in one.ops)]
+    traced: dict[str, list[Graph]] = {}
+    for graph in run.graphs if forward else ():
+        if graph.kind == "dynamo":
+            traced.setdefault(graph.frame, []).append(graph)
     for graph in forward[:_MOST_GRAPHS]:
-        for written, read in _overwritten(graph, backward[graph.frame], _writing_lines(run, graph.frame)):
+        for written, read in _overwritten(graph, backward[graph.frame], traced.get(graph.frame, ())):
             found.setdefault(written, []).append((graph, read))
     marks = fingerprints([Subject(codes.STALE_GRADIENT, place) for place in found], run)
     return PassResult(
@@ -44,39 +48,32 @@ def find_stale_gradients(run: Run) -> PassResult:
     )
 
 
-def _writing_lines(run: Run, frame: str) -> Sequence[Location]:
+def _writing_lines(traced: Sequence[Graph]) -> Sequence[Location]:
     """The lines that write in place, by the graphs of Dynamo: Inductor's have only the line that made the new value."""
-    graphs = (graph for graph in run.graphs if graph.kind == "dynamo" and graph.frame == frame)
-    found = [one.location for graph in graphs for one in graph_nodes(_text(graph)) if is_write(one) and one.location is not None]
+    found = [one.location for graph in traced for one in read_nodes(graph) if is_write(one) and one.location is not None]
     return tuple({(one.file, one.line): one for one in found}.values())
 
 
-def _overwritten(forward: Graph, backward: Graph, lines: Sequence[Location]) -> Iterator[tuple[Location | None, Location | None]]:
+def _overwritten(forward: Graph, backward: Graph, traced: Sequence[Graph]) -> Iterator[tuple[Location | None, Location | None]]:
     """The line that writes each such input, as far as it is known, and the one that reads it first."""
-    text = _text(forward)
+    text = text_of(forward)
     kept = set(_KEPT.findall(text))
     nodes = graph_nodes(text) if kept else ()
     writes = [one for one in nodes if _WRITE in one.target and len(one.args) > 1 and one.args[0] in kept]
-    later = graph_nodes(_text(backward)) if writes else ()
-    for write in writes:
+    later = read_nodes(backward) if writes else ()
+    stale = [write for write in writes if any(_reads(one, write.args[0]) for one in later)]
+    lines = _writing_lines(traced) if stale else ()
+    for write in stale:
         name, value = write.args[:2]
-        if any(_reads(one, name) for one in later):
-            made = next((one for one in nodes if one.name == value), write)
-            first = next((one for one in nodes if one is not write and one is not made and _reads(one, name)), None)
-            places = [(one.file, one.line) for one in (write.location, made.location) if one is not None]
-            known = [one for one in lines if (one.file, one.line) in places] or lines
-            yield known[0] if len(known) == 1 else None, None if first is None else first.location
+        made = next((one for one in nodes if one.name == value), write)
+        first = next((one for one in nodes if one is not write and one is not made and _reads(one, name)), None)
+        places = [(one.file, one.line) for one in (write.location, made.location) if one is not None]
+        known = [one for one in lines if (one.file, one.line) in places] or lines
+        yield known[0] if len(known) == 1 else None, None if first is None else first.location
 
 
 def _reads(node: Node, name: str) -> bool:
     return name in node.args and node.op != "output" and not _SHAPE_ONLY.search(node.target)
-
-
-def _text(graph: Graph) -> str:
-    try:
-        return "" if graph.text is None else read_payload(graph.text)
-    except UnreadableInputError:
-        return ""
 
 
 def _finding(place: Location | None, found: Sequence[tuple[Graph, Location | None]], mark: str, run: Run) -> Finding:

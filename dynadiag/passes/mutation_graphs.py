@@ -67,7 +67,7 @@ class GraphView:
     def text(self) -> TextWrites:
         """The writes that the graph's text shows; parsed only when one of its ops may write."""
         may_write = any(names_write(op) or PRIVATE_OPERATOR.match(op) for op in self.graph.ops)
-        return text_writes(trace.graph_nodes(_read(self.graph))) if may_write else TextWrites()
+        return text_writes(trace.graph_nodes(text_of(self.graph))) if may_write else TextWrites()
 
     @property
     def inner_writes(self) -> Sequence[Node]:
@@ -81,8 +81,8 @@ class GraphView:
         if not told and not none:
             return self.text.inner
         ops = list(filter(names_write, self.graph.ops))
-        nodes = trace.graph_nodes(_only_writes(_read(self.graph), ops, reach)) if ops else ()
-        inputs = set(_NAMES.findall(_head(_read(self.graph)).lower()))
+        nodes = trace.graph_nodes(_only_writes(text_of(self.graph), ops, reach)) if ops else ()
+        inputs = set(_NAMES.findall(_head(text_of(self.graph)).lower()))
         writes = [_as_method(node) for node in nodes if node.op != "placeholder" and is_write(node) and node.name not in reach]
         return [node for node in writes if not node.args or node.args[0].lower() not in inputs]
 
@@ -162,10 +162,11 @@ def read_nodes(graph: Graph, *needed: Callable[[str], object]) -> tuple[Node, ..
 
     The ops were counted while the log was read, so most texts need no parsing, which takes longer than everything else.
     """
-    return trace.graph_nodes(_read(graph)) if all(any(map(fits, graph.ops)) for fits in needed) else ()
+    return trace.graph_nodes(text_of(graph)) if all(any(map(fits, graph.ops)) for fits in needed) else ()
 
 
-def _read(graph: Graph) -> str:
+def text_of(graph: Graph) -> str:
+    """The text of a graph; empty when there is none, or it cannot be read any more."""
     try:
         return trace.read_payload(graph.text) if graph.text is not None else ""
     except UnreadableInputError:
@@ -270,7 +271,7 @@ def _inputs(graph: Graph, details: Mapping[str, Any], traced: Sequence[TracedInp
     if entries:
         return tuple(_recorded(index, entry) for index, entry in enumerate(entries))
     by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in traced}
-    placeholders = [node for node in trace.graph_nodes(_head(_read(graph))) if node.op == "placeholder"]
+    placeholders = [node for node in trace.graph_nodes(_head(text_of(graph))) if node.op == "placeholder"]
     return tuple(_described(index, node, by_name.get(node.name.lower())) for index, node in enumerate(placeholders))
 
 
