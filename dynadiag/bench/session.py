@@ -132,8 +132,9 @@ class Session:
         waiting: list[Runner] = []
         specs = [baseline, again, *self._arms[1:]]
         # All start at once, import torch where the program lets them, and then wait for their turn.
-        started = {} if self._options.in_process else {n: self._process(folder, str(n), spec, stack) for n, spec in enumerate(specs)}
-        for process in (process for number, process in started.items() if early_imports(specs[number])):
+        early = {n: early_imports(spec) for n, spec in enumerate(() if self._options.in_process else specs)}
+        started = {n: self._process(folder, str(n), specs[n], stack, early=names) for n, names in early.items()}
+        for process in (started[n] for n, names in early.items() if names):
             with contextlib.suppress(ArmFailedError):  # nothing is compiled, and timed, beside an import
                 process.ask({"do": "wait"}, timeout_s=self._options.timeout_s)
         for number, spec in enumerate(specs):
@@ -165,7 +166,7 @@ class Session:
             names = [arm.name for arm in self._arms]
             self._result.correctness.sort(key=lambda check: names.index(check.arm))
 
-    def _process(self, parent: Path, name: str, spec: ArmSpec, stack: ExitStack) -> ArmProcess:
+    def _process(self, parent: Path, name: str, spec: ArmSpec, stack: ExitStack, *, early: Sequence[str] = ()) -> ArmProcess:
         """A process with compile caches of its own, so that every arm starts cold."""
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
         logs = self._options.log_folder or folder
@@ -176,7 +177,7 @@ class Session:
             **spec.environment,
         }
         python = self._options.python or default_python()
-        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment, early=early_imports(spec))
+        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment, early=early)
         stack.callback(process.close)
         return process
 
