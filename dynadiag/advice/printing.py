@@ -73,9 +73,7 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
 def _is_other_later(context: BreakContext, *, constant: bool) -> bool:
     """Whether a message may be lost, go elsewhere or tell other values where it is given after the graph; so if the source is not known."""
     place = context.place
-    if place is None:
-        return True
-    return said_later_is_lost(place) or (not constant and written_later(place))
+    return place is None or said_later_is_lost(place) or (not constant and written_later(place))
 
 
 def _printed(context: BreakContext) -> Iterator[Advice]:
@@ -96,12 +94,12 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
             changes.append((read, f"f{quote}{{{inner}}}{quote}"))
         else:
             return
-    formatted = [one.value for one in ast.walk(call) if isinstance(one, ast.FormattedValue)]
-    if not all(isinstance(one, ast.Constant) or any(one is read for read, _ in changes) for one in formatted):
-        # In one graph `{step}` is a constant, compiled for each value; `{meter.avg:.4f}` ended the compilation with a ValueError (2.15).
+    shown = [one.value for one in ast.walk(call) if isinstance(one, ast.FormattedValue)]
+    shown += [one for one in call.args if not isinstance(one, ast.JoinedStr)]
+    # A number that changes is a symbol among the arguments, at which the print breaks as before, and in a text a constant, compiled for
+    # each value; `{meter.avg:.4f}` ended the compilation with a ValueError (2.15).
+    if not all(isinstance(one, ast.Constant) or any(one is read for read, _ in changes) for one in shown):
         return
-    if not all(isinstance(one, ast.Constant | ast.JoinedStr) or any(one is read for read, _ in changes) for one in call.args):
-        return  # a number that changes is a symbol among the arguments, at which the print breaks as before
     text = (
         "Print text made from the tensor, after the graph (call `torch._dynamo.config.reorderable_logging_functions.add(print)` once "
         "before)"
