@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import functools
 import gc
 import gzip
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -142,21 +143,24 @@ def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:
         # What an earlier test left in a cache is not called again for the small log, and for the large one it is.
         if isinstance(cached, functools._lru_cache_wrapper) and cached.__module__.startswith("dynadiag"):
             cached.cache_clear()
-    counts: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            counts[f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno} {frame.f_code.co_qualname}"] += 1
-
     before = sys.getprofile()
-    sys.setprofile(count)
+    sys.setprofile(None)
+    profile = cProfile.Profile(builtins=False)
     try:
-        found = report.build(trace.load(log))
-        json_report.dumps(found)
-        _render(found)
+        profile.runcall(_whole_report, log)
     finally:
         sys.setprofile(before)
-    return Counter({name: number for name, number in counts.items() if "/dynadiag/" in name})
+    counts: Counter[str] = Counter()
+    for one in profile.getstats():
+        if isinstance(code := one.code, CodeType) and "/dynadiag/" in code.co_filename:
+            counts[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += one.callcount
+    return counts
+
+
+def _whole_report(log: Path) -> None:
+    found = report.build(trace.load(log))
+    json_report.dumps(found)
+    _render(found)
 
 
 def test_the_rows_of_one_code_object_are_not_compared_with_all_its_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
