@@ -1,6 +1,7 @@
 """What every test starts from: the same environment on a developer's machine as under CI."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 # Their processes hardly look for garbage, and not at their end (`.ci/short_processes.py` says why).
 os.environ.setdefault("DYNADIAG_TESTS_SHORT_PROCESSES", "1")
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process of the tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.load_profile("ci")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,9 @@ STUDY = Path(__file__).parents[3] / "benchmarks" / "sweep_study.py"
 def test_a_lost_node_costs_no_row():
     # In a process of its own: a process that has used Ray 2.60 gives its forked children a crash at their end.
     command = [sys.executable, str(STUDY), "--engine", "ray", "--tasks", "20", "--timeout", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    # Ray calls a node dead after five questions without an answer, of which it asks one every three seconds.
+    environment = {**os.environ, "RAY_health_check_period_ms": "300"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)  # and not a word of Ray's about its node
     assert (said["without_row"], said["with_two"], sum(said["rows"].values())) == (0, 0, 20)
