@@ -87,6 +87,7 @@ WITHOUT_TORCH = LOWEST | {
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
 THIRD_PARTY_FREE = LOWEST | {"model", "torch_compat", "compare", "record", "trace", "capture", "bootstrap"}
 VERBS = [command.name for command in app.registered_commands]
+HELPS = [["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)]
 PRIVATE_TORCH = re.compile(r"^torch\.(?:\w+\.)*_(?!_)")
 OF_PYTHON = {"_fields", "_initializing"}  # of named tuples and of import specs
 
@@ -121,7 +122,8 @@ def imported_by(source: str, path: Path, *, runtime_only: bool = False) -> set[s
         elif isinstance(node, ast.ImportFrom):
             base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])]) if node.level else node.module
             names.update({base, *(f"{base}.{alias.name}" for alias in node.names)})
-        pending.extend(ast.iter_child_nodes(node))
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case | ast.Module):  # an expression imports nothing
+            pending.extend(ast.iter_child_nodes(node))
     return names
 
 
@@ -210,26 +212,37 @@ def test_what_runs_in_the_users_process_needs_no_package_of_ours(part):
 
 def private_names(source: str, imports: set[str]) -> list[str]:
     """Where a source reaches for a private name: imported, as an attribute, by `getattr` or by a module's name."""
-    tree = ast.parse(source)
     found = [name for name in imports if PRIVATE_TORCH.match(name)]
-    aliases = dict(alias for node in ast.walk(tree) for alias in torch_aliases(node))
-    for node in ast.walk(tree):
+    if not re.search("torch|attr", source):
+        return found
+    nodes = list(ast.walk(ast.parse(source)))
+    aliases = dict(alias for node in nodes for alias in torch_aliases(node))
+    for node in nodes:
         name = ""
         if isinstance(node, ast.Attribute):
-            root, _, rest = ast.unparse(node).partition(".")
+            name = dotted(node)
+            root, _, rest = name.partition(".")
             name = f"{aliases.get(root, root)}.{rest}"
-        elif isinstance(node, ast.Call) and len(node.args) > 1 and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr"):
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and dotted(node.func) in ("getattr", "hasattr", "setattr", "delattr"):
             name = f"torch.{text_of(node.args[1])}"
             name = "" if name.removeprefix("torch.") in OF_PYTHON else name
-        elif (
-            isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(("import_module", "__import__", "sys.modules.get"))
-        ):
+        elif isinstance(node, ast.Call) and node.args and dotted(node.func).endswith(("import_module", "__import__", "sys.modules.get")):
             name = text_of(node.args[0])
-        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.modules":
+        elif isinstance(node, ast.Subscript) and dotted(node.value) == "sys.modules":
             name = text_of(node.slice)
         if PRIVATE_TORCH.match(name):
             found.append(f"line {node.lineno}: {ast.unparse(node)}")
     return found
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` as a text; what `b` and `c` are asked of, where it has no name, is none."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    names.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(names))
 
 
 def torch_aliases(node: ast.AST) -> list[tuple[str, str]]:
@@ -289,22 +302,32 @@ def run_python(source: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)], ids=lambda arguments: " ".join(arguments)
-)
-def test_help_and_version_import_nothing_heavy(arguments):
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """What each help prints, in processes of their own that have imported the command line alone."""
     done = run_python(
-        f"import sys; sys.argv = ['dynadiag', *{arguments!r}]\n"
+        "import os, sys\n"
         "from dynadiag_cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-        "heavy = {'torch', 'numpy', 'networkx'} & set(sys.modules)\n"
-        "print('HEAVY', sorted(heavy))\n"
+        f"for arguments in {HELPS!r}:\n"
+        "    print('HELP', ' '.join(arguments), flush=True)\n"
+        "    if not os.fork():\n"
+        "        sys.argv = ['dynadiag', *arguments]\n"
+        "        try:\n            main()\n        except SystemExit as end:\n            assert not end.code, end.code\n"
+        "        print('HEAVY', sorted({'torch', 'numpy', 'networkx'} & set(sys.modules)), flush=True)\n"
+        "        os._exit(0)\n"
+        "    assert os.wait()[1] == 0\n"
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "HEAVY []"
-    assert "dynadiag" in done.stdout
+    return dict(one.split("\n", 1) for one in re.split("^HELP ", done.stdout, flags=re.MULTILINE)[1:])
+
+
+@pytest.mark.parametrize("arguments", HELPS, ids=" ".join)
+def test_help_and_version_import_nothing_heavy(helps, arguments):
+    said = helps[" ".join(arguments)]
+    assert said.splitlines()[-1] == "HEAVY []"
+    assert "dynadiag" in said
     if arguments[0] in VERBS:  # each help has two examples
-        assert len(re.findall(rf"^ *dynadiag {arguments[0]}\b", done.stdout.split("Examples:")[1], re.MULTILINE)) == 2
+        assert len(re.findall(rf"^ *dynadiag {arguments[0]}\b", said.split("Examples:")[1], re.MULTILINE)) == 2
 
 
 def test_reading_a_recording_imports_no_torch():

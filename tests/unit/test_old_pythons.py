@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,18 +43,21 @@ def closure(entrances: tuple[str, ...] = ENTRANCES) -> list[Path]:
     return sorted(found - {ROOT / "__init__.py"})
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def imported(path: Path) -> tuple[str, ...]:
+    names: list[str] = []
     pending: list[ast.AST] = [ast.parse(path.read_text())]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        pending.extend(ast.iter_child_nodes(node))
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case | ast.Module):  # an expression imports nothing
+            pending.extend(ast.iter_child_nodes(node))
+    return tuple(names)
 
 
 def annotations(tree: ast.AST) -> set[int]:
