@@ -32,7 +32,8 @@ class CompileSwitch:
 
     def _compile(self, model: Any, options: Mapping[str, Any]) -> Any:
         if not self.on:
-            return self.original(model, **options)
+            # An eager arm calls none of it compiled: inductor, which torch would import for it, takes 0.7 s.
+            return self.original(model, **({**self._without_backend(options), "backend": "eager"} if self.arm == EAGER else options))
         if self.arm == EAGER:
             self._note(model, options)
             return model
@@ -50,8 +51,11 @@ class CompileSwitch:
         """The program's options under the arm's; another mode or backend takes the place of both, since torch refuses mode and options."""
         if not self.overrides:
             return dict(options)
-        kept = {name: value for name, value in options.items() if name not in ("mode", "backend", "options")}
-        return {**kept, **self.overrides}
+        return {**self._without_backend(options), **self.overrides}
+
+    @staticmethod
+    def _without_backend(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in ("mode", "backend", "options")}
 
     def compile(self, function: Any, *, isolated: bool = False) -> Any:
         """`function` compiled as this arm does it; itself for an eager arm.

@@ -146,6 +146,8 @@ def test_a_script_that_runs_out_of_iterations_says_how_many_there_were(script):
     answers, end = run(script(TRAINING), ["plain", "4"], 14, [{"do": "block", "calls": 3}, {"do": "block", "calls": 99}])
     assert isinstance(end, ScriptEndedError) and "script.py:14 came to its end after 8 steps" in end.message
     assert len(answers) == 2 and answers[1]["calls"] == 3
+    _, end = run(script(TRAINING), ["plain", "4"], 14, [{"do": "warm"}])
+    assert "came to its end after 8 steps; let the script make more: at least 0.3 s" in end.message
 
 
 def test_a_loop_inside_something_compiled_is_refused(script):

@@ -97,7 +97,7 @@ def test_a_module_is_taken_over_at_its_third_call_as_it_is_there(take):
     assert main.endswith("script.py")
 
 
-def test_both_arms_arrive_with_the_same_state_and_only_one_compiles(take):
+def test_both_arms_arrive_with_the_same_state_and_only_one_compiles(take, monkeypatch):
     def look(unit):
         torch.compiler.reset()
         clear_compile_facts()
@@ -105,7 +105,12 @@ def test_both_arms_arrive_with_the_same_state_and_only_one_compiles(take):
         unit.run()
         return state, compile_facts()["graphs"]
 
+    asked, real = [], torch._dynamo.optimize
+    monkeypatch.setattr(
+        torch._dynamo, "optimize", lambda *args, **options: asked.append(type(options["backend"]).__name__) or real(*args, **options)
+    )
     eager, none = take(MODULE, look, arm="eager", arguments=("3",))
+    assert len(asked) == 1 and "Inductor" not in asked[0], "torch would import inductor for it"
     compiled, graphs = take(MODULE, look, arguments=("3",))
     assert (none, graphs) == (0, 1)
     assert eager.keys() == compiled.keys() and all(torch.equal(eager[name], compiled[name]) for name in eager)

@@ -156,6 +156,7 @@ def test_a_shape_with_wrong_results_is_told_though_the_usual_shape_is_right(tmp_
     document = json.loads(done.stdout)
     jsonschema.Draft202012Validator(json.loads((ROOT / "docs/bench.schema.json").read_text())).validate(document)
     assert document["correctness"][1]["status"] == "PASS"
+    assert document["arms"][1]["graphs"] == 1 and document["arms"][1]["regions"] == 1
     shapes = document["shapes"]["replayed"]
     assert [(one["label"], one["calls"], one["correctness"][1]["status"]) for one in shapes] == [
         ("x 3x8", 3, "PASS"),
