@@ -261,7 +261,9 @@ def in_this_process() -> Iterator[None]:
     """The whole of hunt and judge, without children."""
     with (
         mock.patch.object(reducing, "observe_isolated", observe_here),
-        mock.patch.object(judge, "observe_isolated", observe_here),
+        mock.patch.object(
+            IsolatedOracle, "_observed", lambda self, candidate: observe_here(candidate, self.setting, timeout_s=self.timeout_s)
+        ),
         mock.patch.object(IsolatedOracle, "values", lambda self, candidate: eager_values(candidate)),
     ):
         yield
