@@ -18,27 +18,34 @@ import torch
 
 import dynadiag
 import dynadiag.fix.inside.observing  # before the forks, which need it
+from dynadiag.capture.call_state import seed_generators
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker, leave
 from dynadiag.reduce.core.isolation import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo
+from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo, import_for_sizes
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break
 
 _COMPARE_S = 600.0
 
 
 def warm_up() -> None:
-    """What a first compile and a first recording import and build, children inherit; where a GPU is in sight nothing is compiled."""
+    """What the first compile, recording and copies of values of a run import and build, children inherit: 0.25 instead of 0.6 CPU s a run.
+
+    Where a GPU is in sight nothing is compiled.
+    """
     gpu = torch.cuda.is_available()
     import_dynamo(inductor=gpu)
     if gpu:
         return
     try:
         with scratch("fix") as folder, dynadiag.observe(Path(folder) / "run"):
-            compile_with_a_break()
+            compile_with_a_break("aot_eager")
+            torch.save({}, Path(folder) / "values")
+        import_for_sizes()
+        seed_generators()
     except Exception:  # noqa: BLE001 - the border around a candidate: the compiler itself runs here, and the children will say it
         traceback.print_exc()
 

@@ -63,8 +63,8 @@ def stop_compiling_when(seen: Seen) -> None:
     symbolic_convert.InstructionTranslator.run = run  # type: ignore[method-assign]
 
 
-def compile_with_a_break() -> None:
-    """Compile a function that breaks, with Dynamo alone, and forget it: what that imports and builds stays."""
+def compile_with_a_break(backend: str = "eager") -> None:
+    """Compile a function that breaks, by default with Dynamo alone, and forget it: what that imports and builds stays."""
     import torch._dynamo.utils
 
     def breaks(x: torch.Tensor) -> torch.Tensor:
@@ -72,6 +72,6 @@ def compile_with_a_break() -> None:
         torch._dynamo.graph_break()
         return y.cos()
 
-    torch.compile(breaks, backend="eager")(torch.ones(2))
+    torch.compile(breaks, backend=backend)(torch.ones(2))
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
