@@ -6,9 +6,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dynadiag.fix import session
+from dynadiag.fix.baseline import Baseline
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, placed, with_first
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
@@ -103,6 +106,17 @@ def test_what_cannot_be_copied_is_refused():
         made(change("return x", "return -x", 1 + LIBRARY.splitlines().index("    def plain(x): return x")))
     with pytest.raises(EditError, match="in no function"):
         made(change("__hidden = 3", "__hidden = 4", 20))
+
+
+@pytest.mark.parametrize(("name", "folder"), [(None, "job"), ("job.train", ".")])
+def test_the_module_is_put_where_the_script_finds_it(tmp_path, name, folder):
+    """Beside a script, and where Python starts a module from."""
+    script = str(tmp_path / "job" / "train.py")
+    baseline = Baseline(directory=tmp_path, script=Path(script), module=name, arguments=(), folder=tmp_path)
+    texts = {"/library.py": LIBRARY, script: MAIN}
+    sources = SimpleNamespace(texts=texts, modules={"/library.py": "library"}, script=script, root=tmp_path)
+    new = session._delivered(baseline, sources, [PLUS])
+    assert new == {script: f"{IMPORT}\n{MAIN}", str(tmp_path / folder / f"{NAME}.py"): made(PLUS)}
 
 
 def test_the_import_comes_before_all_others():

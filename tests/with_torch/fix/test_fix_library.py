@@ -1,12 +1,9 @@
-"""Causes in an installed package: the patch has a module that replaces its functions, and the package stays as it is."""
+"""Causes in an installed package: what replaces its functions has the results of eager, in one graph."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,83 +14,6 @@ from dynadiag.fix.patch_module import patch_module
 from dynadiag.fix.rules.numbers import with_numbers
 from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.texts import changed
-
-ROOT = Path(__file__).parents[3]
-LIBRARY = '''import functools
-import logging
-import warnings
-
-import torch
-
-
-@functools.lru_cache(None)
-def warning_once(self, *words):
-    self.warning(*words)
-
-
-logging.Logger.warning_once = warning_once
-logger = logging.getLogger(__name__)
-
-
-class Block(torch.nn.Module):
-    def forward(self, x):
-        """Says what is old."""
-        logger.warning_once(
-            "this is "
-            "old"
-        )
-        warnings.warn(
-            "it will go", FutureWarning
-        )
-        if torch.isinf(x).any() or torch.isnan(x).any():
-            high = torch.finfo(x.dtype).max - 1000
-            x = torch.clamp(x, min=-high, max=high)
-        return x * 2
-'''
-SCRIPT = """import library
-import torch
-
-torch.manual_seed(0)
-model = torch.compile(torch.nn.Sequential(library.Block(), torch.nn.Linear(3, 3)), backend="aot_eager")
-for number in range(4):
-    x = torch.randn(2, 3)
-    if number == 2:
-        x[0, 0] = float("inf")
-    print(number, f"{model(x)[1].sum().item():.4f}")
-"""
-
-
-@pytest.mark.slow
-def test_functions_of_a_package_are_replaced_and_the_package_is_not_edited(tmp_path):
-    package = tmp_path / "env" / "site-packages" / "library.py"
-    package.parent.mkdir(parents=True)
-    package.write_text(LIBRARY)
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "train.py").write_text(SCRIPT)
-    subprocess.run(["git", "init", "-q", "."], cwd=project, check=True)
-    path = os.pathsep.join(map(str, (package.parent, ROOT, ROOT / "cli")))
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run([sys.executable, *words], cwd=project, capture_output=True, text=True, env=environment, timeout=600)
-
-    done = run("-m", "dynadiag", "fix", "--out", "run", "train.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads((project / "run" / "fix.json").read_text())
-    assert {one["slug"] for one in told["changes"] if one["proven"]} == {"log-while-tracing", "warn-while-tracing", "branch-select"}
-    assert told["after"]["graph_break_events"] == 0 < told["before"]["graph_break_events"]
-    before = run("train.py")
-    subprocess.run(["git", "apply", "run/fixes.patch"], cwd=project, check=True)
-    assert (project / "train.py").read_text().startswith("import dynadiag_patches")
-    after = run("train.py")
-    assert after.stdout == before.stdout
-    assert set(after.stderr.splitlines()) == set(before.stderr.splitlines())
-    assert [after.stderr.count(words) for words in ("this is old", "library.py:24: FutureWarning: it will go")] == [1, 1]
-    assert package.read_text() == LIBRARY
-    package.write_text(LIBRARY.replace("x * 2", "x * 3"))
-    assert "library.Block.forward is not the one that dynadiag_patches was made for" in run("train.py").stderr
-
 
 LOOPS = """import torch
 
@@ -123,17 +43,25 @@ class Block(torch.nn.Module):
         sizes = torch.tensor(pairs, dtype=torch.long)
         return reach(x) + cells(sizes).sum()
 """
-RUN = """import sys
-
-{first}
-import library
+RUN = """import library
 import torch
 
-block = library.Block()
-compiled = torch.compile(block, backend="aot_eager", fullgraph={whole}, dynamic=False)
-for number in range(3):
-    x = torch.randn(4 + number, 3) + number
-    assert torch.equal(compiled(x), block(x)), number
+
+def whole():
+    block = library.Block()
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True, dynamic=False)
+    for number in range(3):
+        x = torch.randn(4 + number, 3) + number
+        assert torch.equal(compiled(x), block(x)), number
+
+
+try:
+    whole()
+except torch._dynamo.exc.TorchDynamoException:
+    print("breaks")
+torch._dynamo.reset()
+import dynadiag_patches
+whole()
 print("the same")
 """
 
@@ -152,9 +80,5 @@ def test_an_operator_and_numbers_beside_a_tensor_are_put_into_a_package(tmp_path
     originals = {file: LOOPS}
     (tmp_path / "dynadiag_patches.py").write_text(patch_module(originals, changed(originals, changes), {file: "library"}, changes))
 
-    def run(first: str, whole: bool) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-c", RUN.format(first=first, whole=whole)]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-
-    assert run("import dynadiag_patches", True).stdout == "the same\n", run("import dynadiag_patches", True).stderr
-    assert run("", True).returncode != 0
+    done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "breaks\nthe same\n", done.stderr
