@@ -5,6 +5,7 @@ what it prints, sums of its results among it, has to be the same. That check sha
 """
 
 import ast
+import itertools
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
 from dynadiag.fix.sources import Sources
 from dynadiag.reduce.core.isolation import keep_for_children, run_forked
+from tests.huge_pages import in_huge_pages
 
 SEEDS = (0, 1, 2)
 PROVEN = "PROVEN"
@@ -100,12 +102,12 @@ def same_word(one: str, other: str) -> bool:
         return False
 
 
-def printed(text: str) -> list[list[str]]:
-    """What a program prints in eager with each seed; the program itself, not observed by anybody."""
+def printed(*texts: str) -> list[list[list[str]]]:
+    """What each program prints in eager with each seed; the programs themselves, not observed by anybody."""
 
     def work(tell):
         torch.compiler.set_stance("force_eager")
-        for seed in SEEDS:
+        for text, seed in itertools.product(texts, SEEDS):
             tree = ast.parse(text.replace("torch.manual_seed(0)", f"torch.manual_seed({seed})", 1))
             said = []
             names = {"__name__": "__main__", "print": lambda *words, said=said, **_: said.append(" ".join(map(str, words)))}
@@ -116,7 +118,8 @@ def printed(text: str) -> list[list[str]]:
                 said.append(f"{type(error).__name__}")
             tell({"said": said})
 
-    return [one["said"] for one in run_forked(work, timeout_s=60).messages]
+    said = [one["said"] for one in run_forked(work, timeout_s=60).messages]
+    return [said[at : at + len(SEEDS)] for at in range(0, len(texts) * len(SEEDS), len(SEEDS))]
 
 
 def one(runs: Runs, source: str, unsafe: bool) -> dict:
@@ -136,7 +139,7 @@ def one(runs: Runs, source: str, unsafe: bool) -> dict:
         )
         told["applies"] = done.returncode == 0
         new = script.read_text()
-        before, after = printed(source), printed(new)
+        before, after = printed(source, new)
         told["same"] = len(before) == len(after) == len(SEEDS) and all(map(same_words, before, after))
     return told
 
@@ -181,6 +184,7 @@ def main(out: str, folder: str, *files: str) -> None:
     torch.set_num_threads(1)
     worker.warm_up()
     keep_for_children()
+    in_huge_pages()
     found = {}
     for file in map(Path, files):
         try:
