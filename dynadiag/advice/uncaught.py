@@ -98,8 +98,8 @@ def _chosen(text: str) -> Iterator[Advice]:
         yield Advice(
             slug="gradient-inside",
             text=(
-                "Take the first gradient inside the compiled function with `torch.func.grad` (or `torch.func.grad_and_value`): the "
-                "`backward()` outside is then the only one that AOTAutograd sees."
+                "Take every gradient inside the compiled function with `torch.func.grad` (or `torch.func.grad_and_value`), nested for a "
+                "gradient of a gradient: the `backward()` outside is then the only one that AOTAutograd sees."
             ),
         )
         yield Advice(

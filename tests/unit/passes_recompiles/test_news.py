@@ -36,6 +36,13 @@ def test_an_older_versions_failure_is_no_news(builders):
     assert [change.source for change in found.recompiles[3].changed] == ["len(sched.history)"]
 
 
+def test_a_line_that_reads_another_attribute_of_the_object_is_not_said_to_read_this_one(builders):
+    """Found by a judge: torch 2.11 guards a value that goes into a list at the `return`."""
+    guards = [f"0/0: g.name == 'g0'  # return {line}  # t.py:24 in step" for line in ("g.x.sum()", "g.name, g.x")]
+    other, same = ("".join(one.why for one in told(builders, [guard]).findings) for guard in guards)
+    assert "guarded for t.py:24" in other and "read at t.py:24" in same
+
+
 def test_what_had_been_seen_before_is_no_news(builders):
     """Trained, evaluated, and trained on another size: the size is new, the mode is not."""
     size = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8"
