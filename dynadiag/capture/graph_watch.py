@@ -51,7 +51,7 @@ class GraphWatch:
 
     def attach(self, output_graph: ModuleType) -> None:
         """Watch every graph that goes to a backend from now on."""
-        watch_compiler(output_graph, self._begin, end=self._end, failed=self._raised)
+        watch_compiler(output_graph, self._begin, end=self._end, failed=self._raised, restarted=self._done_with)
 
     def _begin(self, graph: Any, module: Any, inputs: Callable[[], Sequence[Any]]) -> tuple[int, Any, Any]:
         number, given = next(self._numbers), inputs()
@@ -63,12 +63,17 @@ class GraphWatch:
         self._quietly(lambda: self._failed(number, "compile", 0, error))
         self._quietly(lambda: self._keep_failed(number, graph, given))
 
-    def _end(self, begun: tuple[int, Any, Any], compiled: Any) -> Any:
+    def _done_with(self, begun: tuple[int, Any, Any]) -> None:
+        """The graph is done with: it did not fail, or Dynamo traces its frame again and makes another."""
         number, *_ = begun
         self._texts.clear()
         self._quietly(lambda: self._note(IDLE, number, 0))
         if self._wanted == NONE:
             self._quietly(lambda: self._forget(number))
+
+    def _end(self, begun: tuple[int, Any, Any], compiled: Any) -> Any:
+        number, *_ = begun
+        self._done_with(begun)
         return self._watched(compiled, number)
 
     def _watched(self, compiled: Any, number: int) -> Any:

@@ -25,12 +25,14 @@ def watch_compiler(
     *,
     end: Callable[[_T, Any], Any] | None = None,
     failed: Callable[[_T, Exception], None] | None = None,
+    restarted: Callable[[_T], None] | None = None,
     replace: Callable[[Any, str, Any], None] = setattr,
 ) -> Callable[[], None]:
     """Call `begin` with the `OutputGraph`, the graph and a function that gives its inputs, before a back end gets the graph.
 
     `end` gets what `begin` gave and the compiled function, and gives the one that Dynamo is to use; `failed` the error that the back end
-    raised. All run with Dynamo's callback off; what they raise goes to Dynamo. Those that watch later stand further out. Gives the
+    raised, and `restarted` is told instead that it only sent Dynamo back to trace the frame again (a symbolic number that it needs as a
+    tensor, say). All run with Dynamo's callback off; what they raise goes to Dynamo. Those that watch later stand further out. Gives the
     function that takes this watch out again; with `replace`, such as `Hooks.replace`, who put it in may take it out instead.
     """
     owner = output_graph.OutputGraph
@@ -42,7 +44,10 @@ def watch_compiler(
         try:
             compiled = original(self, module, *inputs)
         except Exception as error:
-            if failed is not None:
+            if isinstance(error, sys.modules["torch._dynamo.exc"].RestartAnalysis):
+                if restarted is not None:
+                    aside(restarted, begun)
+            elif failed is not None:
                 aside(failed, begun, error)
             raise
         return compiled if end is None else aside(end, begun, compiled)
