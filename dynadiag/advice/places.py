@@ -32,9 +32,8 @@ from dynadiag.model.run import Run
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _MOST_STEPS = 6
 _MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy", "operator", "os", "random", "time", "torch"))
-_NOT_TENSORS = frozenset(
-    ("torch.is_tensor", "torch.numel", "torch.equal", "torch.allclose", "torch.Size", "torch.device", "torch.Generator")
-)
+_OF_NUMBERS = _MODULES - {"F", "nn", "torch"}
+_NOT_TENSORS = frozenset(f"torch.{name}" for name in ("is_tensor", "numel", "equal", "allclose", "Size", "device", "Generator"))
 
 _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
@@ -164,6 +163,8 @@ class Place:
         name = dotted(call.func) or ""
         if name.startswith(("torch.", "F.")):
             return name not in _NOT_TENSORS and name.count(".") == 1
+        if name.partition(".")[0] in _OF_NUMBERS:  # `math.log(n)`
+            return False
         if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS | IN_PLACE:
             return call.func.attr in TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
         # A module that computes from a tensor; were it a tuple, no arithmetic would be done with it.

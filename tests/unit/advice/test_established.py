@@ -138,6 +138,7 @@ def test_a_number_that_only_meets_tensors_in_arithmetic_becomes_a_tensor(body):
     [
         ("s = x.sum().item()", "if s > 3:", "    x = x + 1", "return x * s"),
         ("i = x.sum().item()", "self.kept.append(i)", "return x * i"),
+        ("s = x.sum().item()", "t = n * (0.5 + s / math.log(4))", "return t"),  # `log` of a number
         ("i = x.sum().item()", "return words[i]"),
         ("i = x.sum().item()", "return x[:i]"),
         ("i = x.sum().item()", "return torch.roll(x, i)"),
@@ -163,6 +164,7 @@ def test_a_number_that_only_meets_tensors_in_arithmetic_becomes_a_tensor(body):
     ],
 )
 def test_a_number_that_python_may_need_stays_one(body):
+    assert "item-keep-tensor" not in said("GB0124", *body)[0]
     found, reason = said("GB0124", *body, name="other")
     assert found == {} and reason
 
