@@ -84,7 +84,7 @@ def row_text(row: Row) -> str:
 
 
 _NAMES = re.compile(r"[A-Za-z_]\w*")
-_LAST_ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)\)*$")
+_LAST_NAME = re.compile(r"(?:\.|\[['\"])([A-Za-z_]\w*)['\"\])]*$")
 _EVERYWHERE = frozenset({"self", "len", "size", "keys", "of", "in", "is", "not"})
 
 
@@ -94,8 +94,8 @@ def _read_at(row: Row) -> str:
     if origin is None or not origin.code:
         return ""
     names = set(_NAMES.findall(row.source)) - _EVERYWHERE  # the value of a stack has none
-    attribute = _LAST_ATTRIBUTE.search(row.source)  # the line of a guard for `g.name` may read another attribute of `g` only
-    needed = {attribute[1]} if attribute is not None else names
+    last = _LAST_NAME.search(row.source)  # the line of a guard for `g.name` or `g["name"]` may read another part of `g` only
+    needed = {last[1]} if last is not None else names
     known = not row.said and not needed.isdisjoint(_NAMES.findall(origin.code))
     return f", {'read at' if known else 'guarded for'} {short_place(origin)} (`{origin.code}`)"
 

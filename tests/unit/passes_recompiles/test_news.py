@@ -39,8 +39,9 @@ def test_an_older_versions_failure_is_no_news(builders):
 def test_a_line_that_reads_another_attribute_of_the_object_is_not_said_to_read_this_one(builders):
     """Found by a judge: torch 2.11 guards a value that goes into a list at the `return`."""
     guards = [f"0/0: g.name == 'g0'  # return {line}  # t.py:24 in step" for line in ("g.x.sum()", "g.name, g.x")]
-    other, same = ("".join(one.why for one in told(builders, [guard]).findings) for guard in guards)
-    assert "guarded for t.py:24" in other and "read at t.py:24" in same
+    guards += [f"0/0: g['all'] == 3  # g[{key!r}] += int(bad.sum())  # t.py:24 in step" for key in ("bad", "all")]
+    said = ["".join(one.why for one in told(builders, [guard]).findings) for guard in guards]
+    assert [("guarded for t.py:24" in one, "read at t.py:24" in one) for one in said] == [(True, False), (False, True)] * 2
 
 
 def test_what_had_been_seen_before_is_no_news(builders):
