@@ -61,13 +61,13 @@ class Outcome:
 
 
 class Worker:
-    """The process that has imported torch and forks; what it prints goes into `worker.log` in a folder."""
+    """The process that has imported torch and forks; what it prints goes into `worker.log` in a folder. `training`: the script trains."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, training: bool) -> None:
         self._log = folder / "worker.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START_WITHOUT_GC, "dynadiag.fix.worker"],
+                [sys.executable, "-P", "-c", START_WITHOUT_GC, "dynadiag.fix.worker", *(["training"] if training else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

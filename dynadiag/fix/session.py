@@ -77,7 +77,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
     with remembering(_known(baseline, report, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
-            worker = Worker(folder)
+            worker = Worker(folder, training=any(one.kind == "aot_joint" for one in report.run.graphs))
             stack.callback(worker.close)
             limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
             job = job_of(baseline, folder)

@@ -182,7 +182,7 @@ def legal(source: str) -> str | None:
 
 def main(out: str, folder: str, *files: str) -> None:
     torch.set_num_threads(1)
-    worker.warm_up()
+    worker.warm_up(training=True)
     keep_for_children()
     in_huge_pages()
     found = {}
