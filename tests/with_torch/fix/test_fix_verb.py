@@ -12,10 +12,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from dynadiag.fix import worker
+from dynadiag.fix import session, worker
+from dynadiag.fix.baseline import baseline_of
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
-from dynadiag.fix.runs import Runner
+from dynadiag.fix.runs import Runner, report_on
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = Path("env") / "site-packages"
@@ -93,7 +94,7 @@ def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_module_of_the_script_and_a_package_are_patched_and_do_the_same(tmp_path):
-    """The script is a module of a package, run with -m; its run directory is asked once more, and nothing is proven twice."""
+    """The script is a module of a package, run with -m; its run directory could be asked once more, until the patch is applied."""
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text(SCRIPT)
     (tmp_path / "job" / "helper.py").write_bytes(WRITTEN)
@@ -108,11 +109,9 @@ def test_a_module_of_the_script_and_a_package_are_patched_and_do_the_same(tmp_pa
     assert told["after"]["graph_break_sites"] == 0 < told["before"]["graph_break_sites"]
     proven = {one["slug"] for one in told["changes"] if one["proven"]}
     assert proven == {"if-where", "item-keep-tensor", "log-while-tracing", "warn-while-tracing", "branch-select"}
-    known = (tmp_path / "run" / "fix-known.jsonl").read_text()
-    again = dynadiag(tmp_path, "fix", "run")
-    assert again.returncode == 0 and "resuming the earlier search" in again.stderr
-    assert (tmp_path / "run" / "fix-known.jsonl").read_text() == known
-    assert json.loads((tmp_path / "run" / "fix.json").read_text())["cpu"]["runs"] < told["cpu"]["runs"]
+    notes: list[str] = []
+    session._known(baseline_of(tmp_path / "run"), report_on(tmp_path / "run"), notes.append)
+    assert notes == ["resuming the earlier search"]  # and not that something has changed: test_search.py then goes on with it
     subprocess.run(["git", "apply", "run/fixes.patch"], cwd=tmp_path, check=True)
     fixed = (tmp_path / "job" / "helper.py").read_bytes()
     assert fixed == (tmp_path / "run" / "fixed" / "job" / "helper.py").read_bytes() != WRITTEN
@@ -125,7 +124,7 @@ def test_a_module_of_the_script_and_a_package_are_patched_and_do_the_same(tmp_pa
     assert set(after.stderr.splitlines()) <= set(done.stderr.splitlines())
     assert [after.stderr.count(words) for words in ("this is old", "library.py:24: FutureWarning: it will go")] == [1, 1]
     again = dynadiag(tmp_path, "fix", "--diff", "run")
-    assert again.returncode == 2 and "is no longer as it was recorded" in again.stderr
+    assert again.returncode == 2 and "helper.py is no longer as it was recorded" in again.stderr
 
 
 @pytest.mark.parametrize(("cap_bytes", "compared"), [(10_000_000, 3), (1_000_000, 0)])
