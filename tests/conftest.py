@@ -35,6 +35,10 @@ settings.load_profile("ci")
 NEWEST_ONLY = {Path(__file__).parent / "with_torch" / name for name in ("bench", "fix", "reduce", "samples")}
 
 
+def pytest_addoption(parser):
+    parser.addoption("--whole-corpus", action="store_true", help="prove every program of tests/corpus/fix, not one for each cause and edit")
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
     """Modules with a slow test first, each in one piece: one worker runs it (`--dist loadscope`), which makes its fixtures once."""
