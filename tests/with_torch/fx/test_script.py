@@ -58,6 +58,7 @@ def test_title_and_comments_cannot_become_code(printed):
     assert imported == ["torch"]
 
 
+@pytest.mark.any_torch
 def test_script_that_does_not_run_says_why(printed, monkeypatch):
     monkeypatch.setattr("dynadiag.fx.standalone.FILLINGS", FILLINGS[:1])
     made = make_standalone(printed('x: "f32[4][1]cpu"', "view = x.view(3)", "return (view,)"), trying=TryOptions(timeout_s=600))

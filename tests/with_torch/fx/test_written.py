@@ -226,6 +226,7 @@ def test_a_dtype_of_a_log_is_a_dtype_or_nothing(recorded, text):
         assert written(recorded, changed(DETAILS, place, text)) == []
 
 
+@pytest.mark.any_torch
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_record_says_the_written_text_stays_in_the_allow_list(recorded, data):

@@ -82,6 +82,7 @@ def test_each_graph_says_what_was_tried_and_what_not(result):
     assert any("graph break" in one["reason"] for one in resumed["skipped"])
 
 
+@pytest.mark.any_torch  # test_offline_emitted.py runs each kind of them
 def test_emitted_tests_fail_now_and_stand_alone(done, result):
     files = sorted((done.folder / "tests").iterdir())
     assert [one["test"] for one in result["findings"]] == [str(file) for file in reversed(files)]
@@ -92,6 +93,7 @@ def test_emitted_tests_fail_now_and_stand_alone(done, result):
     assert "2 failed" in run.stdout
 
 
+@pytest.mark.any_torch
 def test_one_graph_of_a_run_and_its_exit_status(done, result):
     folder = done.folder
     (folder / "prints.py").write_text("print('half a line', end='', flush=True)")  # on the stdout of the process that answers

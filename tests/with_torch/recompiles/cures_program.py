@@ -874,8 +874,7 @@ def same(one, other):
     )
 
 
-def main(names):
-    torch.set_num_threads(1)
+def outcomes(names=()):
     check_guards_untimed()
     report = {}
     for name, make in CASES.items():
@@ -884,8 +883,8 @@ def main(names):
         before, after = (collect(side) for side in make())
         equal = same(before.pop("result", None), after.pop("result", None))
         report[name] = {"before": before, "after": after, "equal": equal}
-    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps(outcomes(sys.argv[1:])))

@@ -4,10 +4,6 @@ Most are not advised: they end the recompile here, where the program is known, a
 """
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +11,7 @@ from dynadiag.advice.recompiles import limit_advice
 from dynadiag.model.run import CompileCall
 from dynadiag.passes.find_recompiles import find_recompiles
 from tests.unit.passes_recompiles import builders
-
-HERE = Path(__file__).parent
+from tests.with_torch.recompiles import cures_program
 
 # (recompiles before, recompiles after); the limit's cure lets all eleven variants be compiled.
 LEFT = {
@@ -88,12 +83,7 @@ BY_THE_CALL = {"append-outside", "count-outside", "mark-dynamic", "math-outside"
 
 @pytest.fixture(scope="module")
 def outcome():
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, HERE / "cures_program.py"], capture_output=True, text=True, env=environment, timeout=1500, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return json.loads(json.dumps(cures_program.outcomes()))
 
 
 def with_sources(run, sources):

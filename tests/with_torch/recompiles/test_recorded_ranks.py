@@ -88,6 +88,7 @@ def test_the_recorded_digest_of_a_killed_rank_is_the_one_made_of_its_log(run):
     assert ended == {1: False}
 
 
+@pytest.mark.any_torch
 def test_collectives_of_another_kind_are_told_and_a_mere_break_between_two_is_not(tmp_path):
     directory = recorded(tmp_path, GLOO)
     logs = sorted(directory.glob("*_rank_*.log"))

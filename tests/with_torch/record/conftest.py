@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.record import RecordOptions, RecordResult, Target, record
+from tests.recorded_here import recorded_here
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Recorded:
 class Outcome:
     """How a recorded script ended, what it printed, and every record of every log."""
 
-    result: RecordResult
+    result: RecordResult | None
     out: str
     err: str
     records: list
@@ -97,6 +98,19 @@ def run_recorded(tmp_path, capfd, monkeypatch):
         result = record(target or Target("script", (str(script), *arguments)), RecordOptions(**options))
         out, err = capfd.readouterr()
         return Outcome(result, out, err, read_logs(result.directory) if result.directory else [])
+
+    return run
+
+
+@pytest.fixture
+def run_here(tmp_path):
+    """Record a script in this process, and give every record of its logs."""
+
+    def run(source, out):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(source))
+        recorded_here(script, out)
+        return Outcome(None, "", "", read_logs(out))
 
     return run
 

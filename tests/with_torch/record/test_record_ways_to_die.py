@@ -46,6 +46,7 @@ sys.exit(5)
 """
 
 
+@pytest.mark.any_torch
 def test_forked_processes_that_die_leave_all_their_events(run_recorded):
     outcome = run_recorded(FORKS)
     assert outcome.result.exit_status == 5
