@@ -17,7 +17,7 @@ from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.reduction import PASSES_ALONE, ReductionOptions, _is_meant
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
-from dynadiag.torch_compat.dynamo.compiling import warm_up
+from dynadiag.torch_compat.dynamo.compiling import import_dynamo, warm_up
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -239,6 +239,7 @@ def test_a_result_that_its_caller_may_not_write():
 
 
 def reduce_a_write_into_a_result():
+    import_dynamo(inductor=False, training=True)
     warm_up("aot_eager")
     weight = torch.ones(3, 4, requires_grad=True)
     candidate = graph(lambda x: (torch.tanh(torch.sin(x)).mul(2).transpose_(0, 1),), weight)
