@@ -124,16 +124,20 @@ def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
         changes.append((read, detached(tensor_of(line, read))) if bound is None else bound)
     if len({id(node) for node, _ in changes}) == len(changes):
         doubles = "; what Python computed in double precision is then float32, so last digits may differ"
-        digits = doubles if any(_meets_number(place, line, read) for read in reads) else ""
+        digits = doubles if any(_meets_number(place, place.at(line, read)) for read in reads) else ""
         text = f"Keep a tensor instead of the number: every use computes with it (`detach()` because a number carries no gradient){digits}"
         yield from rewrite(context, "item-keep-tensor", line.replaced_all(changes), text)
 
 
-def _meets_number(place: Place, line: SourceLine, read: ast.Call) -> bool:
-    """Whether Python computes with the number and another one before a tensor comes."""
-    node = place.at(line, read)
+def _meets_number(place: Place, node: ast.AST | None, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether Python computes with the number and another one before a tensor comes, here or where a name that has it is read."""
     around = None if node is None else place.parent(node)
-    return isinstance(around, ast.BinOp) and not place.is_tensor(around.right if around.left is node else around.left)
+    while isinstance(around, ast.UnaryOp):
+        around = place.parent(around)
+    if isinstance(around, ast.BinOp):
+        return not any(map(place.is_tensor, (around.left, around.right)))
+    names = {one.id for one in around.targets if isinstance(one, ast.Name)} - seen if isinstance(around, ast.Assign) else set()
+    return any(_meets_number(place, read, seen | names) for name in names for read in place.reads(name))
 
 
 def _is_single(place: Place, line: SourceLine, read: ast.Call) -> bool:

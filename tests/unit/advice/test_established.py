@@ -176,6 +176,12 @@ def test_each_number_of_the_line_becomes_a_tensor():
     assert "last digits may differ" in found["item-keep-tensor"].text
 
 
+@pytest.mark.parametrize(("computed", "differs"), [("t = -s / 3", True), ("t = s", False)])
+def test_what_python_computed_with_a_named_number_may_differ_in_its_last_digits(computed, differs):
+    found, _ = said("GB0124", "s = x.abs().mean().item()", computed, "return x.float() * t")
+    assert ("last digits may differ" in found["item-keep-tensor"].text) is differs
+
+
 @pytest.mark.parametrize("value", ["None", "x.max().item()"])
 def test_torch_where_is_not_named_where_the_branch_gives_no_tensor(value):
     found, reason = said("GB0170", "if x.sum() > 3:", f"    n = {value}", "return n")
