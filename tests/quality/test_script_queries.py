@@ -1,4 +1,4 @@
-"""How small `dynadiag minify SCRIPT` gets a training script, in how many questions: bounds, so that neither grows unseen."""
+"""How small `dynadiag minify SCRIPT` gets a script, in how many questions: bounds, so that neither grows unseen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ pytest.importorskip("torch")
 
 SCRIPT = """
 import torch
-from training import Net
+from training import layers
 
 
-def main(depth=2):
-    model = Net(16, depth)
-    compiled = torch.compile(model, backend="eager")
+def main():
+    compiled = torch.compile(layers, backend="eager")
     for step in range(3):
-        compiled(torch.randn(8, 16)).sum().backward()
+        compiled(torch.randn(8, 16))
 
 
 if __name__ == "__main__":
@@ -28,25 +27,17 @@ if __name__ == "__main__":
 # In a module beside the script: the file must stand alone.
 MODULE = """
 import torch
-from torch import nn
 
 
-class Net(nn.Module):
-    def __init__(self, width, depth):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.head = nn.Linear(width, 2)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        print("a first break")
-        if x.mean() > 0:
-            x = x + 1
-        return self.head(x)
+def layers(x):
+    x = torch.relu(x)
+    print("a first break")
+    if x.mean() > 0:
+        x = x + 1
+    return x.sum()
 """
 # They are the same in every run (torch 2.15), whatever the hashes of strings are.
-MOST_STATEMENTS, MOST_QUERIES = 7, 160
+MOST_STATEMENTS, MOST_QUERIES = 5, 90
 
 
 @pytest.mark.slow
@@ -62,9 +53,9 @@ def test_a_break_chosen_by_its_text_ends_as_a_small_proven_file_in_few_questions
     assert (result["kind"], result["level"], result["guilty"]["layer"]) == ("graph_break", "script", "dynamo")
     assert result["signature"]["message"].startswith("GB0170 ") and result["proven"] == {"runs": 3, "reproduced": 3}
     source = (tmp_path / "out" / "repro_min.py").read_text()
-    assert result["complete"] and result["size_before"]["statements"] == 21
+    assert result["complete"] and result["size_before"]["statements"] == 13
     assert result["size_after"]["statements"] <= MOST_STATEMENTS, source
     assert sum(result["queries"].values()) <= MOST_QUERIES
-    assert "dynadiag" not in source and "a first break" not in source and "assert not breaks" in source and "Linear" not in source
+    assert "dynadiag" not in source and "a first break" not in source and "assert not breaks" in source and "relu" not in source
     assert "Traceback" not in done.stderr and "proven: it failed in the same way in 3 of 3" in done.stderr
     assert (tmp_path / "out" / "report.md").stat().st_size > 0
