@@ -128,8 +128,9 @@ def score(files, folder):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
+    """The recordings of the corpus and of our own snippets, made by one process."""
     folder = tmp_path_factory.mktemp("corpus")
-    record(judged(CORPUS), folder)
+    record([*judged(CORPUS), *judged(OWN)], folder)
     return folder
 
 
@@ -197,10 +198,8 @@ def test_nearly_all_recorded_graphs_run(runs):
     assert running / total >= 0.92
 
 
-@pytest.mark.slow
-def test_own_snippets(tmp_path):
+def test_own_snippets(corpus):
     files = judged(OWN)
     assert len(files) >= 20
-    record(files, tmp_path)
-    wrong, text = score(files, tmp_path)
+    wrong, text = score(files, corpus)
     assert not wrong, text

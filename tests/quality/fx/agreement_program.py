@@ -30,7 +30,7 @@ def resnet_training():
 def bert_step():
     from transformers import BertConfig, BertForMaskedLM
 
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
     model = BertForMaskedLM(BertConfig(**small))
     optimizer = torch.optim.AdamW(model.parameters())
     tokens = torch.randint(0, 100, (2, 8))
@@ -59,9 +59,24 @@ def llama_static_cache():
 
 
 def detection_training():
-    from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+    """SSDLite on a MobileNet-v3 of four blocks, where torchvision's own has fifteen."""
+    from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
+    from torchvision.models.detection.ssd import SSD
+    from torchvision.models.detection.ssdlite import SSDLiteFeatureExtractorMobileNet, SSDLiteHead
+    from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 
-    model = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3).train()
+    norm = torch.nn.BatchNorm2d
+    blocks = [
+        InvertedResidualConfig(16, 3, 16, 16, False, "RE", 1, 1, 1.0),
+        InvertedResidualConfig(16, 3, 32, 24, True, "RE", 2, 1, 1.0),
+        InvertedResidualConfig(24, 5, 48, 32, True, "HS", 2, 1, 1.0),
+        InvertedResidualConfig(32, 5, 64, 32, True, "HS", 1, 1, 1.0),
+    ]
+    features = MobileNetV3(blocks, last_channel=64, norm_layer=norm).features
+    backbone = SSDLiteFeatureExtractorMobileNet(features, 3, norm_layer=norm)
+    anchors = DefaultBoxGenerator([[2, 3]] * 6, min_ratio=0.2, max_ratio=0.95)
+    head = SSDLiteHead([48, 192, 512, 256, 256, 128], anchors.num_anchors_per_location(), 3, norm)
+    model = SSD(backbone, anchors, (64, 64), 3, head=head).train()
     images = [torch.rand(3, 64, 64) for _ in range(2)]
     targets = [{"boxes": torch.tensor([[4.0, 4.0, 40.0, 40.0]]), "labels": torch.tensor([1])} for _ in images]
     sum(compiled(model)(images, targets).values()).backward()

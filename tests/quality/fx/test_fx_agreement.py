@@ -41,10 +41,10 @@ def models(tmp_path_factory):
 # Graphs and mutated inputs at least: statistics of BatchNorm, what the optimizer writes, keys and values of the caches.
 LEAST = {
     "resnet_training": (2, 150),
-    "bert_step": (2, 120),
+    "bert_step": (2, 80),
     "gpt2_generate": (1, 0),
     "llama_static_cache": (1, 2),
-    "detection_training": (5, 150),
+    "detection_training": (5, 100),
 }
 
 
