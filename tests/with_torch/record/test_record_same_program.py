@@ -144,11 +144,12 @@ print(json.dumps({
 
 
 def test_a_recorded_program_computes_prints_and_counts_the_same(run_plain, run_recorded, tmp_path, monkeypatch):
-    monkeypatch.delenv("DYNADIAG_TESTS_SHORT_PROCESSES")  # both end as anybody's process does
+    monkeypatch.delenv("DYNADIAG_TESTS_SHORT_PROCESSES")  # the first two end as anybody's process does
     plain = run_plain(PROGRAM, str(tmp_path / "plain.json"))
     recorded = run_recorded(PROGRAM, str(tmp_path / "recorded.json"))
     own_trace = tmp_path / "own_trace"
-    profiled = run_recorded(PROGRAM, out=tmp_path / "profiled", cost=True, environment={"TORCH_TRACE": str(own_trace)})
+    environment = {"TORCH_TRACE": str(own_trace), "DYNADIAG_TESTS_SHORT_PROCESSES": "1"}
+    profiled = run_recorded(PROGRAM, out=tmp_path / "profiled", cost=True, environment=environment)
     assert plain.returncode == recorded.result.exit_status == profiled.result.exit_status == 0
     assert recorded.out == plain.stdout
     assert profiled.out == plain.stdout
