@@ -76,7 +76,8 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
         return ()
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()
     command = minify_command(run, frame)
-    shows = f"`{command}` finds the smallest program that fails in this way and the compiler layer that fails."
+    layer = "if one graph fails on its own, also the compiler layer that fails"
+    shows = f"`{command}` finds the smallest program that fails in this way; {layer}."
     return eager if command is None else (*eager, Advice(slug="minify", text=shows, follows=bool(eager)))
 
 

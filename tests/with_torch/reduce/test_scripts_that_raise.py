@@ -49,7 +49,7 @@ def program(text):
 def test_sizes_that_dynamo_refuses_to_keep_dynamic_are_a_compile_error_that_its_file_shows():
     found = confirm(program(MARKED), Options(timeout_s=600))
     failure = found.failure
-    assert (failure.kind, failure.phase) == ("compile_error", "compile") and failure.exceptions[-1].endswith(".ConstraintViolationError")
+    assert (failure.kind, failure.phase) == ("compile_error", "trace") and failure.exceptions[-1].endswith(".ConstraintViolationError")
     proof = prove(reproducer(found.program, failure, Header(versions="", story="")), failure, timeout_s=600, runs=1)
     assert proof.holds, proof.output
 
