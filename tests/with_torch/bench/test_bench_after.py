@@ -47,12 +47,14 @@ def test_a_fix_is_compared_with_what_was_committed(tmp_path):
     for command in (["init", "-q"], ["add", "program.py"], ["commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, check=True)
     (tmp_path / "program.py").write_text(AFTER)
-    done, document = bench(tmp_path, "--fn", "program.py:training", "--arms", "aot_eager", "--max-rounds", "20", "--git", "HEAD")
+    done, document = bench(tmp_path, "--fn", "program.py:training", "--arms", "backend:eager", "--max-rounds", "20", "--git", "HEAD")
     assert document is not None, done.stderr
-    assert {item["arm"]: item["status"] for item in document["correctness"]} == dict.fromkeys(("aot_eager", "after:aot_eager"), "PASS")
+    assert {item["arm"]: item["status"] for item in document["correctness"]} == dict.fromkeys(
+        ("backend:eager", "after:backend:eager"), "PASS"
+    )
     arms = by_name(document["arms"], "name")
-    assert (arms["aot_eager"]["breaks"], arms["after:aot_eager"]["breaks"]) == (1, 0)
-    assert ("aot_eager", "after:aot_eager") in {(item["baseline"], item["arm"]) for item in document["comparisons"]}
+    assert (arms["backend:eager"]["breaks"], arms["after:backend:eager"]["breaks"]) == (1, 0)
+    assert ("backend:eager", "after:backend:eager") in {(item["baseline"], item["arm"]) for item in document["comparisons"]}
 
 
 def test_what_names_no_other_version_is_one_line(tmp_path):
