@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch._dynamo  # noqa: F401 - before the forks, which need it
 
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import baseline_of
