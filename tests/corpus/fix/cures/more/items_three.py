@@ -15,7 +15,7 @@ def data(number):
     return (torch.randn(6) + (1 if number % 2 else -1),)
 
 
-compiled = torch.compile(step, backend="eager")
+compiled = torch.compile(step, backend="aot_eager")
 for number in range(4):
     result = compiled(*data(number))
     print(number, tuple(result.shape), f"{result.double().sum().item():.6f}")
