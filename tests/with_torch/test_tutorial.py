@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.recorded_here import recorded_here
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,14 +22,17 @@ def test_the_tutorial_shows_what_is_printed(tmp_path):
     shutil.copy(ROOT / "samples/text_classification.py", tmp_path)
     commands = re.findall(r"^\$ dynadiag (.*)$", text, re.MULTILINE)
     # The back end that takes no time shows the same: what is seen here is seen by Dynamo.
-    explained = dynadiag(tmp_path, commands[0].replace("aot_eager", "eager"))
+    assert commands[0] == "explain text_classification.py --backend aot_eager"
+    recorded_here(tmp_path / "text_classification.py", tmp_path / "run", "--backend", "eager")
+    explained = dynadiag(tmp_path, "explain run")
     assert explained.returncode == 0, explained.stderr
     shown = re.search(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1].splitlines()
-    assert [line for line in shown if line not in explained.stderr.splitlines()] == []
+    assert [line for line in shown if line not in explained.stdout.splitlines()] == []
 
     checked = next(command for command in commands if command.startswith("check ")).partition(" text_classification")[0]
-    assert dynadiag(tmp_path, f"{checked} dynadiag-runs/latest").returncode == 1
-    assert dynadiag(tmp_path, next(command for command in commands if command.startswith("bug "))).returncode == 0
+    assert dynadiag(tmp_path, f"{checked} run").returncode == 1
+    assert "bug dynadiag-runs/latest" in commands
+    assert dynadiag(tmp_path, "bug run").returncode == 0
 
     # As it stands there, but with this back end, and few rounds: which arm is faster is not the point.
     bench = next(command for command in commands if command.startswith("bench "))
