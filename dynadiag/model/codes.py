@@ -15,11 +15,7 @@ TABLE: dict[str, Code] = {}
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One row: `what` says when it is given, in the words of its `page` below `docs/`.
-
-    `severity` is that of every finding with this code; None where
-    it depends on what was seen.
-    """
+    """One row: `what` says when it is given, in the words of its `page` below `docs/`; `severity` is None where it depends on the case."""
 
     id: str
     title: str

@@ -17,11 +17,9 @@ from dynadiag.passes.guard_parts import FailedGuard, type_of_literal
 from dynadiag.passes.guard_text import failed_guards, parse_guard_code
 
 # A guard on the same thing can be on its value, its type, its identity or its absence, depending on what came first.
-_VALUE_KINDS = frozenset({"value", "type", "none"})
-_OBJECT_KINDS = frozenset({"identity", "function"})
+_VALUE_KINDS, _OBJECT_KINDS = frozenset({"value", "type", "none"}), frozenset({"identity", "function"})
 _CONDITIONS = frozenset({"condition", "zero_one", "duck_size"})
-# torch's numbers for dtypes (`c10/core/ScalarType.h`).
-_SCALAR_TYPES: Mapping[str, str] = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
+_SCALAR_TYPES = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}  # `c10/core/ScalarType.h`
 _BOOLEANS: Mapping[str, str] = {"true": "True", "false": "False"}
 # The guard's text may be cut, so it is not read as JSON as a whole.
 _STATE = re.compile(r'"(?P<name>\w+)":(?P<value>true|false|\d{1,9})(?=[,}])')
