@@ -1,5 +1,6 @@
 """What every test starts from: the same environment on a developer's machine as under CI."""
 
+import gc
 import os
 import signal
 import sys
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent in NEWEST_ONLY and not item.get_closest_marker("oldest"):
             item.add_marker("any_torch")
+
+
+def pytest_collection_finish():
+    """What there is now stays to the end: no later look for garbage goes through torch and seven thousand tests again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

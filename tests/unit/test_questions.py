@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cProfile
 import functools
-import gc
 import gzip
 import io
 import sys
@@ -139,10 +138,12 @@ def test_the_functions_that_change_objects_are_found_without_looking_at_all_fram
 def _calls(log: Path, attack: str, blocks: int) -> Counter[str]:
     """How often each function of ours is called, and each generator resumed, to make a report of a log."""
     log.write_bytes(b"".join(islice(ATTACKS[attack](), blocks + 1)))
-    for cached in gc.get_objects():
-        # What an earlier test left in a cache is not called again for the small log, and for the large one it is.
-        if isinstance(cached, functools._lru_cache_wrapper) and cached.__module__.startswith("dynadiag"):
-            cached.cache_clear()
+    # What an earlier test left in a cache is not called again for the small log, and for the large one it is.
+    for module in [module for name, module in sys.modules.items() if name.startswith("dynadiag")]:
+        for holder in [module, *(one for one in vars(module).values() if isinstance(one, type))]:
+            for cached in vars(holder).values():
+                if isinstance(cached, functools._lru_cache_wrapper) and cached.__module__.startswith("dynadiag"):
+                    cached.cache_clear()
     before = sys.getprofile()
     sys.setprofile(None)
     profile = cProfile.Profile(builtins=False)
