@@ -23,7 +23,8 @@ _BOTH = "both values are computed, and both get gradients, of zeros where one is
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _NO_CHOICE = (
     "the value of a tensor decides what Python does here; `torch.where` computes both values, which must then have one shape and both get "
-    "gradients: the recording does not show that the results would be the same; `dynadiag fix` compares them where it can rewrite it"
+    "gradients: the recording does not show that the results would be the same; where `dynadiag fix` can rewrite the branch, it compares "
+    "them"
 )
 _WHOLE = "and a break in a loop, `try` or `with` leaves the whole function eager"
 _UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
