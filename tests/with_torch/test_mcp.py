@@ -26,7 +26,8 @@ def calls(folder, *wanted):
 
     async def drive():
         server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "dynadiag", "mcp", "--folder", str(folder)])
-        async with mcp.Client(server) as client:
+        # By default it is `sys.stderr` at the import of `mcp`, which in a test that captures it is no file.
+        async with mcp.Client(mcp.stdio_client(server, errlog=sys.__stderr__)) as client:
             listed = await client.list_tools()
             return {tool.name: tool for tool in listed.tools}, [await client.call_tool(name, words) for name, words in wanted]
 
