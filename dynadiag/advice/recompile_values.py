@@ -60,9 +60,8 @@ def _learning_rate() -> Iterable[Advice]:
         "The learning rate is a Python number that changes between the steps. Where the optimizer is created, pass it as a tensor "
         '(`lr=torch.tensor(0.1)` for `lr=0.1`); torch\'s schedulers write into that tensor, which `optimizer.defaults["lr"]` also holds. '
         'Where your own code sets it, write into it too (`group["lr"].fill_(value)` for `group["lr"] = value`); where it keeps or records '
-        'the rate, take `float(group["lr"])`, and `float(rate)` of what `get_last_lr()` returns. It is then a float32, so last '
-        "digits may differ. An optimizer that was given "
-        "`foreach=True` or `fused=True` may refuse a tensor."
+        'the rate outside compiled code, take `float(group["lr"])`, and `float(rate)` of what `get_last_lr()` returns. It is then a '
+        "float32, so last digits may differ. An optimizer that was given `foreach=True` or `fused=True` may refuse a tensor."
     )
     yield Advice(slug="lr-as-tensor", text=text)
 

@@ -372,7 +372,7 @@ CONDITION = _row(
     "a condition that the compiled code relies on: a branch on a size, the sizes 0 and 1, sizes that were equal at first",
 )
 SAME_TENSOR = _row("DR10", "Two arguments are one tensor", "two arguments are the same tensor")
-FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and with it the version compiled for it")
+FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and the version compiled for it serves no more calls")
 DIM_MARKING = _row("DR12", "A dimension was marked", "the tensor was marked with `mark_dynamic` or a similar function")
 UNKNOWN_REASON = _row("DR99", "Unknown reason", "a reason that dynadiag does not recognise")
 

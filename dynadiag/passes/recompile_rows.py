@@ -63,7 +63,7 @@ def row_text(row: Row) -> str:
     if row.kind == "unknown":
         return row.guards[0].text or "a guard failed"
     if row.kind == "invalidated":
-        return f"{row.text} was freed, and with it the version that was compiled for it"
+        return f"{row.text} was freed, and the version that was compiled for it serves no more calls"
     another = "another type" if row.kind == "type" else "another value"
     values = [another, *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
