@@ -25,9 +25,9 @@ from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exce
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.recorded_failures import MARKS, failures_in
 from dynadiag.reduce.scripts.tracing import Tracer
-from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dynamo.compiling import header_folder
 from dynadiag.torch_compat.dynamo.stopping import stop_compiling_when
+from dynadiag.torch_compat.dynamo.user_compiler import raised_in_back_end
 
 FILE = "repro_min.py"
 _LARGEST_FILE = 1 << 30
@@ -111,13 +111,8 @@ def _failure(error: BaseException) -> Failure:
     found = out_of_memory(error, "call") if ran_out_of_memory(error) else from_exception(error, "call")
     compiling = any(name.startswith(("torch._dynamo.exc.", "torch._inductor.exc.")) for name in found.exceptions) or _while_compiling(error)
     frames = tuple(frame for frame in found.frames if not frame.startswith(f"{FILE}:"))
-    phase = ("compile" if any(map(_in_back_end, chain_of(error))) else "trace") if compiling else "call"
+    phase = ("compile" if raised_in_back_end(error) else "trace") if compiling else "call"
     return replace(found, frames=frames, phase=phase, kind="compile_error" if compiling else found.kind)
-
-
-def _in_back_end(error: BaseException) -> bool:
-    """Whether it was raised behind the call by which Dynamo hands a graph to its back end."""
-    return any(frame.name == "call_user_compiler" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _while_compiling(error: BaseException) -> bool:

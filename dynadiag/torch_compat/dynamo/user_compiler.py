@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
+from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.trace.hooks import disguise, without_callback
 
 _T = TypeVar("_T")
@@ -55,6 +57,11 @@ def watch_compiler(
     wrapper = functools.wraps(original)(disguise(dynadiag_watch, output_graph.__file__))
     replace(owner, _NAME, wrapper)
     return lambda: setattr(owner, _NAME, original)
+
+
+def raised_in_back_end(error: BaseException) -> bool:
+    """Whether the exception, or one that led to it, was raised after Dynamo had handed a graph to its back end."""
+    return any(frame.name == _NAME for one in chain_of(error) for frame in traceback.extract_tb(one.__traceback__))
 
 
 def watch_calls(
