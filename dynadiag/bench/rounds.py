@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dynadiag.bench.arms import pairs
 from dynadiag.bench.looks import Looks
+from dynadiag.bench.statistics import drift
 from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
 
 # Looks are few, each after a half more rounds than the last: what each may add to the error is then worth something.
@@ -16,14 +17,21 @@ _GROWTH = 1.5
 # Seconds that a block lasts at least, and how much longer it is planned, since it may come out shorter than the estimate.
 SHORTEST_S = 0.02
 _MARGIN = 1.15
+# A ratio that changed by so much from the first third of the rounds to the last is not one figure yet.
+_MOVES = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long timing may go on: rounds at least and at most, and seconds after which no further round starts."""
+    """How long timing may go on: rounds at least and at most, and seconds after which no further round starts.
+
+    A verdict ends the rounds after `min_s` at the earliest: a process may be slow for its first seconds, and twenty rounds of a short call
+    take 1.6 s.
+    """
 
     min_rounds: int = MIN_ROUNDS
     max_rounds: int = 300
+    min_s: float = 4.0
     max_s: float = 60.0
 
 
@@ -58,7 +66,13 @@ def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again
     names = [baseline, *(name for name in samples if name not in (baseline, same_again))]
     again, repeated = samples[same_again], samples[baseline]
     decided = (decide(samples[one], samples[two], again, repeated=repeated, looks=looks) for one, two in pairs(names))
-    return all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided)
+    if not all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided):
+        return False
+    return not any(_moves(samples[one], samples[two]) for one, two in [*pairs(names), (baseline, same_again)])
+
+
+def _moves(first: Sequence[float], second: Sequence[float]) -> bool:
+    return abs(drift([one / two for one, two in zip(first, second, strict=True)])) > _MOVES
 
 
 def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, elapsed_s: float, budget: Budget) -> str:
@@ -67,7 +81,7 @@ def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again:
     if rounds < budget.min_rounds:
         return ""
     now = looks_until(rounds, budget, last=False)
-    if is_look(rounds, budget) and settled(samples, baseline=baseline, same_again=same_again, looks=now):
+    if is_look(rounds, budget) and elapsed_s >= budget.min_s and settled(samples, baseline=baseline, same_again=same_again, looks=now):
         return "settled"
     return "budget" if rounds >= budget.max_rounds or elapsed_s >= budget.max_s else ""
 
