@@ -1,8 +1,9 @@
 """The one way in which files are written and small files are read, in folders that may come from a stranger. Standard library only.
 
 A file is written under a new name that nobody can guess, beside its own, and renamed: a reader never sees half of it, and a link in its
-place is replaced, never followed. Folders below the one that the user named are opened one by one without following links, and all work is
-done relative to the opened folder, so that swapping a folder for a link in between changes nothing.
+place is replaced, never followed. A file of the user's that is there keeps what it has (mode, owner, other names). Folders below the one
+that the user named are opened one by one without following links, and all work is done relative to the opened folder, so that swapping a
+folder for a link in between changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import IO
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_PLACE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PRIVATE_FOLDER, _PRIVATE_FILE, _PLAIN_FILE = 0o700, 0o600, 0o666
+_ANY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_inside(folder: Path, name: str, text: str | bytes | Iterable[str]) -> Path:
@@ -67,19 +70,55 @@ def extended(path: str | Path, *, keep_bytes: int | None = None) -> int:
     return descriptor
 
 
-def write_file(path: Path, text: str | bytes | Iterable[str]) -> None:
-    """Write a file that the user named, with the permissions that files get; through a link of the user's to what it names.
+def write_file(path: Path, text: str | bytes | Iterable[str], *, force: bool = False) -> None:
+    """Write a file that the user named; through a link of the user's to what it names.
 
-    What is no regular file (`/dev/stdout`, a pipe) is written into as it is. Raises OSError.
+    A new one has the permissions that files get. One that is there keeps its mode, its owner and its other names. One that is read-only is
+    refused unless `force` says so, as in an editor. What is no regular file (`/dev/stdout`, a pipe) is written into as it is.
+    Raises OSError.
     """
+    found = None
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link in /proc names what has no path
+        found = os.stat(path)  # noqa: PTH116 - a link in /proc names what has no path
+        if not stat.S_ISREG(found.st_mode):
             with open(path, "wb") as stream:  # noqa: PTH123
                 _write_text(stream, text)
             return
+    if not force and is_read_only(path):
+        raise PermissionError(errno.EACCES, "it is read-only", str(path))
     target = Path(os.path.realpath(path))
     with _opened(target.parent, ()) as inside:
-        _write(inside, target.name, text, _PLAIN_FILE)
+        if found is None:
+            _write(inside, target.name, text, _PLAIN_FILE)
+        else:
+            _rewrite(inside, target.name, found, text)
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a regular file is there that nobody may write, or not we; root, who may write all, is asked as well, as by an editor."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and (not mode & _ANY_WRITE or not os.access(path, os.W_OK))
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """While the block runs no other process of ours is in one for a file of the same folder, so what is read may be written again.
+
+    The folder is what is locked: a file is another one once it was written. Where a file system has no locks, nothing is waited for.
+    Raises OSError where there is no such folder.
+    """
+    import fcntl
+
+    folder = os.open(Path(os.path.realpath(path)).parent, _FOLDER)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def make_folder_inside(folder: Path, name: str) -> Path:
@@ -144,10 +183,21 @@ def _write(inside: int, name: str, text: str | bytes | Iterable[str], mode: int)
 
 @contextlib.contextmanager
 def _beside(inside: int, name: str, mode: int) -> Iterator[IO[bytes]]:
+    beside, descriptor = _new_beside(inside, name, mode)
+    with _renamed(inside, beside, descriptor, name) as stream:
+        yield stream
+
+
+def _new_beside(inside: int, name: str, mode: int) -> tuple[str, int]:
     if name in ("", ".", "..") or "/" in name:
         raise OSError(0, "it is not the name of a file")
     beside = f".{os.urandom(12).hex()}.part"
-    descriptor = os.open(beside, _NEW, mode, dir_fd=inside)
+    return beside, os.open(beside, _NEW, mode, dir_fd=inside)
+
+
+@contextlib.contextmanager
+def _renamed(inside: int, beside: str, descriptor: int, name: str) -> Iterator[IO[bytes]]:
+    """The stream of a new file, which gets its name when the block ends, and goes where it raises."""
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -156,6 +206,77 @@ def _beside(inside: int, name: str, mode: int) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             os.unlink(beside, dir_fd=inside)
         raise
+
+
+def _rewrite(inside: int, name: str, found: os.stat_result, text: str | bytes | Iterable[str]) -> None:
+    """Write a file anew that keeps what it has: by a new file with all of it, else in its place."""
+    new = _new_like(inside, name, found) if found.st_nlink == 1 else None
+    if new is None:
+        _write_in_place(inside, name, found, text)
+        return
+    with _renamed(inside, *new, name) as stream:
+        _write_text(stream, text)
+        stream.flush()
+        os.fchmod(stream.fileno(), stat.S_IMODE(found.st_mode))
+
+
+def _new_like(inside: int, name: str, found: os.stat_result) -> tuple[str, int] | None:
+    """A new file with the owner and the extended attributes (access lists) of the one that is there; None where that is not allowed."""
+    try:
+        beside, descriptor = _new_beside(inside, name, _PRIVATE_FILE)
+    except PermissionError:
+        return None
+    try:
+        made = os.fstat(descriptor)
+        if (made.st_uid, made.st_gid) != (found.st_uid, found.st_gid):
+            os.fchown(descriptor, found.st_uid, found.st_gid)
+        if hasattr(os, "listxattr"):
+            at = f"/proc/self/fd/{inside}/{name}"
+            for attribute in os.listxattr(at, follow_symlinks=False):
+                os.setxattr(descriptor, attribute, os.getxattr(at, attribute, follow_symlinks=False))
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            os.close(descriptor)
+            os.unlink(beside, dir_fd=inside)
+            return None
+    return beside, descriptor
+
+
+def _write_in_place(inside: int, name: str, found: os.stat_result, text: str | bytes | Iterable[str]) -> None:
+    """Write into the file that is there, once all of the text is made and has room."""
+    import shutil
+    import tempfile
+
+    mode = stat.S_IMODE(found.st_mode)
+    with tempfile.TemporaryFile() as whole:
+        _write_text(whole, text)
+        length = whole.tell()
+        whole.seek(0)
+        try:
+            descriptor = os.open(name, _IN_PLACE, dir_fd=inside)
+        except PermissionError:  # read-only, and forced
+            os.chmod(name, mode | stat.S_IWUSR, dir_fd=inside)
+            descriptor = os.open(name, _IN_PLACE, dir_fd=inside)
+        with os.fdopen(descriptor, "wb") as stream:
+            try:
+                _make_room(descriptor, found.st_size, length)
+                shutil.copyfileobj(whole, stream)
+                stream.truncate()
+            finally:
+                if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+                    os.fchmod(descriptor, mode)
+
+
+def _make_room(descriptor: int, size: int, length: int) -> None:
+    """Take the room that a file needs to grow; raises OSError with the file as it was where there is none."""
+    if length <= size or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, size, length - size)
+    except OSError as error:
+        os.ftruncate(descriptor, size)
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot say
+            raise
 
 
 def _write_text(stream: IO[bytes], text: str | bytes | Iterable[str]) -> None:

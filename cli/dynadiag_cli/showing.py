@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
-from dynadiag.files import write_file, write_inside
+from dynadiag.files import is_read_only, write_file, write_inside
 from dynadiag.masking import masked_arguments
 from dynadiag_cli.progress import progress
 from dynadiag_cli.streams import drop_stdout
@@ -359,6 +359,8 @@ def check_output(output: str | None) -> None:
     path = Path(output)
     if path.is_dir() or not path.parent.is_dir():
         raise OutputError(f"cannot write {output}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+    if is_read_only(path):
+        raise OutputError(f"cannot write {output}: it is read-only")
 
 
 def make_folder(folder: Path) -> None:

@@ -180,3 +180,120 @@ def test_what_grows_is_no_link_no_pipe_and_has_one_name(places):
         for keep in (None, 0):
             with pytest.raises(OSError, match=why):
                 extended(run / name, keep_bytes=keep)
+
+
+@pytest.fixture
+def usual_mask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_mask")
+@pytest.mark.parametrize("mode", [0o600, 0o700, 0o640, 0o755, 0o664])
+def test_a_file_that_is_written_anew_keeps_its_mode(tmp_path, mode):
+    file = tmp_path / "train.py"
+    file.write_text("old, and longer")
+    file.chmod(mode)
+    write_file(file, "new")
+    assert file.read_text() == "new" and stat.S_IMODE(file.stat().st_mode) == mode
+    assert os.listdir(tmp_path) == ["train.py"]
+
+
+@pytest.mark.usefixtures("usual_mask")
+def test_a_new_file_has_the_permissions_that_files_get(tmp_path):
+    write_file(tmp_path / "new", "text")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
+
+
+def test_other_names_of_a_file_stay_names_of_it(tmp_path):
+    (tmp_path / "a.py").write_text("old, and longer")
+    (tmp_path / "a.py").chmod(0o750)
+    os.link(tmp_path / "a.py", tmp_path / "b.py")
+    write_file(tmp_path / "a.py", ("new ", "text"))
+    assert (tmp_path / "b.py").read_text() == "new text" and (tmp_path / "a.py").stat().st_nlink == 2
+    assert stat.S_IMODE((tmp_path / "b.py").stat().st_mode) == 0o750
+    assert sorted(os.listdir(tmp_path)) == ["a.py", "b.py"]
+
+
+def test_a_file_with_other_names_is_whole_where_the_text_cannot_be_made_or_has_no_room(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("old")
+    os.link(tmp_path / "a.py", tmp_path / "b.py")
+
+    def failing():
+        yield "half"
+        raise ValueError("a renderer's error")
+
+    with pytest.raises(ValueError, match="a renderer's"):
+        write_file(tmp_path / "a.py", failing())
+    monkeypatch.setattr(os, "posix_fallocate", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_file(tmp_path / "a.py", "new and longer")
+    assert (tmp_path / "a.py").read_text() == "old" and sorted(os.listdir(tmp_path)) == ["a.py", "b.py"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_a_file_stays_its_owners(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("old")
+    os.chown(file, 12345, 23456)
+    file.chmod(0o4750)
+    write_file(file, "new")
+    found = file.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 23456, 0o4750)
+
+
+def test_the_owner_of_a_file_that_cannot_be_given_away_stays_too(tmp_path, monkeypatch):
+    file = tmp_path / "train.py"
+    file.write_text("old")
+    before = file.stat().st_ino
+    real = os.fstat
+
+    def of_somebody(descriptor):
+        found = real(descriptor)
+        return found if found.st_ino == before else os.stat_result((*found[:5], found.st_gid + 1, *found[6:10]))
+
+    monkeypatch.setattr(os, "fstat", of_somebody)
+    monkeypatch.setattr(os, "fchown", lambda *args: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
+    write_file(file, "new")
+    assert file.read_text() == "new" and file.stat().st_ino == before
+
+
+def test_extended_attributes_stay(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("old")
+    try:
+        os.setxattr(file, "user.note", b"mine")
+    except OSError:
+        pytest.skip("this file system has no extended attributes")
+    write_file(file, "new")
+    assert os.getxattr(file, "user.note") == b"mine"
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_read_only_file_is_written_only_where_that_is_forced(tmp_path, names):
+    file = tmp_path / "train.py"
+    file.write_text("old")
+    for number in range(1, names):
+        os.link(file, tmp_path / f"other{number}.py")
+    file.chmod(0o444)
+    with pytest.raises(OSError, match="it is read-only"):
+        write_file(file, "new")
+    assert file.read_text() == "old"
+    write_file(file, "new", force=True)
+    assert file.read_text() == "new" and stat.S_IMODE(file.stat().st_mode) == 0o444 and file.stat().st_nlink == names
+
+
+def test_a_file_in_a_folder_that_takes_no_new_one_is_written_in_its_place(tmp_path, monkeypatch):
+    file = tmp_path / "train.py"
+    file.write_text("old, and longer")
+    real = os.open
+
+    def refusing(name, flags, *args, **options):
+        if flags & os.O_EXCL and "dir_fd" in options:
+            raise PermissionError(13, "Permission denied")
+        return real(name, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    write_file(file, "new")
+    assert file.read_text() == "new"
