@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import OutputError, UnreadableInputError
 from dynadiag.facts.fingerprint import SCHEME
-from dynadiag.files import read_small, write_file
+from dynadiag.files import alone_with, read_small, write_file
 
 VERSION = 1
 _MOST_BYTES = 16 << 20
@@ -98,6 +99,17 @@ def _entry(path: Path, program: str, number: int, value: Any) -> Entry:
         where = f"problem {number} of {program!r:.80}"
         raise UnreadableInputError(f"the baseline {path} is damaged: {where} is not a valid entry; {_REMAKE}")
     return Entry(**{name: text for name, text in value.items() if name in names})
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While the block runs, no other `check` updates a baseline in this folder: each would lose what another wrote. Raises OutputError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone_with(path))
+        except OSError as error:
+            raise OutputError(f"the baseline {path} cannot be written: {error.strerror or error}") from None
+        yield
 
 
 def write(path: Path, baseline: Baseline) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.facts.user_frames import is_own_file
-from dynadiag.files import read_small
+from dynadiag.files import is_read_only, read_small
 from dynadiag.gate import baseline
 from dynadiag.gate.judge import entries_for, judge, program_of
 from dynadiag.gate.options import BASELINE, GateOptions
@@ -30,25 +31,34 @@ def with_usable_baseline(options: GateOptions, *, update: bool) -> GateOptions:
             raise UsageError(f"there is no baseline {options.baseline}: create it with --update-baseline")
         if not options.baseline.parent.is_dir():
             raise OutputError(f"the baseline {options.baseline} cannot be written: there is no folder {options.baseline.parent}")
+    if update and options.baseline is not None and is_read_only(options.baseline):
+        raise OutputError(f"the baseline {options.baseline} cannot be written: it is read-only")
     return options
 
 
 def checked(report: Report, directory: Path, options: GateOptions, *, update: bool = False) -> GateResult:
     """The outcome for the report on a run or a log; `update` writes the baseline and judges by the new one. Raises what `judge` raises."""
-    stored = None if options.baseline is None else baseline.read(options.baseline)
+    sources = _sources(report, directory)
+    if not update or options.baseline is None:
+        stored = None if options.baseline is None else baseline.read(options.baseline)
+        return judge(report, options, known=None if stored is None else stored.of(program_of(report)), sources=sources)
+    with baseline.alone(options.baseline):
+        return _updated(report, options, options.baseline, sources)
+
+
+def _updated(report: Report, options: GateOptions, path: Path, sources: Mapping[str, str]) -> GateResult:
+    """The outcome by the baseline in a file once it is brought up to date; other programs in it stay as they are."""
+    stored = baseline.read(path)
     program = program_of(report)
     known = None if stored is None else stored.of(program)
-    sources = _sources(report, directory)
     result = judge(report, options, known=known, sources=sources)
-    if not update or options.baseline is None:
-        return result
     info = report.run.info
     if known is not None and (info.timed_out or (info.exit_status not in (None, 0) and not info.stopped_stable)):
         note = "the program did not run to its end, so the baseline stays as it is: what is missing in it may just not have been reached"
         return replace(result, notes=(*result.notes, note))
     entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
     programs = {} if stored is None else stored.programs
-    baseline.write(options.baseline, baseline.Baseline(programs={**programs, program: entries}))
+    baseline.write(path, baseline.Baseline(programs={**programs, program: entries}))
     return judge(report, options, known=entries, sources=sources)
 
 

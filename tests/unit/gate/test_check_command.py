@@ -57,6 +57,12 @@ def cut(folder, count):
     log.write_bytes(data[:-count] if count else data[: data.rindex(b"\nV", 0, data.rindex(b"\nV")) + 1])
 
 
+def locked_baseline(folder):
+    """A baseline that nobody may write."""
+    (folder / "dynadiag-baseline.json").write_text('{"dynadiag_baseline": 1, "programs": {}}')
+    (folder / "dynadiag-baseline.json").chmod(0o444)
+
+
 def check(*words):
     found = CliRunner().invoke(app, ["check", *map(str, words)])
     if isinstance(found.exception, DynadiagError):
@@ -115,6 +121,34 @@ def test_another_program_in_the_baseline_stays(project):
     assert list(json.loads((project / "dynadiag-baseline.json").read_text())["programs"]) == ["-m pkg.eval", "train.py"]
 
 
+def test_baselines_of_many_programs_are_updated_at_once(project):
+    """As the jobs of a CI do that share a folder: each in a process of its own, all waiting for the same moment."""
+    names = [f"pkg.part{number}" for number in range(6)]
+    for name in names:
+        record(project, project / name, command=["python", "-m", name])
+    begin, ready = os.pipe(), os.pipe()
+    children = []
+    for name in names:
+        if (child := os.fork()) == 0:
+            status = 1
+            try:
+                os.write(ready[1], b".")
+                os.read(begin[0], 1)
+                status = check("-q", "--update-baseline", "--baseline", "link/one.json", name)[0]
+            finally:
+                os._exit(status)
+        children.append(child)
+    (project / "real").mkdir()
+    (project / "link").symlink_to("real")
+    for _ in names:
+        os.read(ready[0], 1)
+    os.write(begin[1], b"123456")
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
+    found = json.loads((project / "real" / "one.json").read_text())["programs"]
+    assert list(found) == [f"-m pkg.part{number}" for number in range(6)] and all(one["problems"] for one in found.values())
+    assert os.listdir(project / "real") == ["one.json"]
+
+
 @pytest.mark.parametrize("rows", [["x = x + 1", 'print("x")  # {}'], ["# {}", 'print("x")']])
 def test_a_comment_counts_as_it_was_recorded(project, rows):
     text = "\n    ".join(["def f(x):", *rows, "return x"]).format("dynadiag: allow[GB0059] once a run")
@@ -130,6 +164,8 @@ def test_a_comment_counts_as_it_was_recorded(project, rows):
         (lambda at: None, ["--update-baseline", "--baseline", "no/b.json", "run"], "there is no folder no"),
         (lambda at: None, ["-o", "no/out.txt", "run"], "cannot write no/out.txt: there is no folder no"),
         (lambda at: None, ["-o", ".", "run"], "cannot write .: it is a folder"),
+        (lambda at: (at / "out.txt").touch(0o444), ["-o", "out.txt", "run"], "cannot write out.txt: it is read-only"),
+        (lambda at: locked_baseline(at), ["--update-baseline", "run"], "dynadiag-baseline.json cannot be written: it is read-only"),
         (lambda at: (at / "run/dynadiag-run.json").write_text('{"form'), ["run"], "dynadiag-run.json is damaged, so nothing was checked"),
         (lambda at: record(at, at / "run", exit_status=None, stopped=["the disk was full"]), ["run"], "the recording is not complete"),
         (lambda at: cut(at / "run", 20), ["--max-breaks", "9", "run"], "is not complete, so nothing was checked: the last record of"),
