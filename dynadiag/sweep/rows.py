@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,13 +12,17 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import dynadiag
 from dynadiag.errors import UnreadableInputError
-from dynadiag.files import extended
+from dynadiag.files import extended, read_small, write_inside
 from dynadiag.json_lines import parsed
 
 JOURNAL = "rows.jsonl"
 """The journal of a sweep, in its folder; each row is in it once."""
 FORMAT = 1
+MARKER = "dynadiag-sweep.json"
+"""The file that says that a folder is a sweep."""
+_MOST_BYTES = 1 << 20
 Status = Literal["done", "failed", "crashed", "timeout", "out_of_memory", "skipped", "lost"]
 """How a task ended. `failed`: its program raised; `skipped`: it cannot be built here; `lost`: its worker vanished as often as is tried."""
 WELL = ("done", "skipped")
@@ -75,6 +80,21 @@ class Row:
     compile_s: float | None = None
     compiled_share: float | None = None
     findings: tuple[Finding, ...] = ()
+
+
+def mark(folder: Path) -> None:
+    """Say in a folder that it is a sweep. Raises OSError."""
+    write_inside(folder, MARKER, json.dumps({"format": FORMAT, "dynadiag": dynadiag.__version__}) + "\n")
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder says so, or has a row of ours: one of before there was a marker."""
+    for name in (MARKER, JOURNAL):
+        with contextlib.suppress(OSError):
+            first = parsed(read_small(folder / name, _MOST_BYTES).partition(b"\n")[0]) or {}
+            if first.get("format") == FORMAT and ("dynadiag" in first if name == MARKER else _row(first) is not None):
+                return True
+    return False
 
 
 def append(folder: Path, row: Row) -> None:

@@ -143,8 +143,9 @@ def _opened(folder: Path) -> Iterator[None]:
     """The folder of the sweep, made where it is not there, for us alone. Refuses one that holds something else."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not (folder / TASKS).is_dir():
+        if any(folder.iterdir()) and not rows.is_sweep(folder):
             raise OutputError(f"{folder} holds something that is no sweep: name another folder with --out")
+        rows.mark(folder)
         make_folder_inside(folder, TASKS)
         lock = os.open(folder / TASKS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

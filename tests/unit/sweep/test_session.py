@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.errors import OutputError
-from dynadiag.sweep import perform, rows, show
+from dynadiag.sweep import perform, rows, session, show
 from dynadiag.sweep.matrix import read_matrix
 from dynadiag.sweep.session import TASKS, SweepOptions, SweepState, sweep
 from tests.unit.sweep.sweep_builders import row_of, write_matrix
@@ -145,11 +145,24 @@ def _until(happened, seconds=60):
         time.sleep(0.05)
 
 
-def test_a_folder_with_something_else_is_refused(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("keep")
+@pytest.mark.parametrize("name", ["notes.txt", "report.html", "rows.jsonl", "rows.parquet", "tasks/plan.txt", "dynadiag-sweep.json"])
+def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(tmp_path, name):
+    file = tmp_path / "mine" / name
+    file.parent.mkdir(parents=True)
+    file.write_text('{"mine": "keep"}\n')
     with pytest.raises(OutputError, match="holds something that is no sweep"):
         run(write_matrix(tmp_path, ["fine"]), tmp_path / "mine")
+    assert file.read_text() == '{"mine": "keep"}\n' and [one.name for one in (tmp_path / "mine").rglob("*") if one.is_file()] == [file.name]
+
+
+def test_a_sweep_without_a_row_and_one_of_before_there_was_a_marker_go_on(tmp_path):
+    matrix, out = write_matrix(tmp_path, ["fine"]), tmp_path / "out"
+    with session._opened(out):  # killed before the first end
+        pass
+    assert len(run(matrix, out).rows) == 1
+    (out / rows.MARKER).unlink()
+    state = run(matrix, out)
+    assert state.before == 1 and (out / rows.MARKER).is_file()
 
 
 def test_a_row_that_cannot_be_written_is_said_and_the_others_are_kept(tmp_path, monkeypatch):

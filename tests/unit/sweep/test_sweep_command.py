@@ -49,7 +49,13 @@ def test_a_sweep_writes_rows_table_and_page(tmp_path):
     assert "FAILED: 3 tasks: " in said
     assert "ValueError: no such luck" in said
     assert "Skipped\n  subject    because\n  p.py skip  it needs a download" in said
-    assert {one.name for one in (tmp_path / "out").iterdir()} == {"rows.jsonl", "rows.parquet", "report.html", "tasks"}
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {
+        "dynadiag-sweep.json",
+        "rows.jsonl",
+        "rows.parquet",
+        "report.html",
+        "tasks",
+    }
     sweep("--out", tmp_path / "out", "--fail-on", "never", matrix, status=0)
     given = json.loads(sweep("--out", tmp_path / "out", "--format", "json", matrix, status=1))
     jsonschema.validate(given, SCHEMA)
