@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,9 +38,13 @@ def fix(
     ],
     out: Out = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace DIR if dynadiag created it; with --write, also write files that git calls modified.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace DIR if dynadiag created it; with --write, also write files that are read-only or that git calls modified.",
+        ),
     ] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Print only the patch, to stdout.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print only the patch, to stdout; what the script prints goes to stderr.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Change the script's own files.")] = False,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Also try changes with a trade-off; each says what it gives up.")] = False,
     select: Annotated[
@@ -68,8 +73,9 @@ def fix(
     compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change
     only with --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
     """
-    from dynadiag.fix.session import FixOptions, write_sources
+    from dynadiag.fix.session import FixOptions
     from dynadiag.fix.session import fix as proven
+    from dynadiag.fix.writing import write_sources
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
     from dynadiag_cli.progress import PRINT_S, StatusLine
@@ -78,8 +84,17 @@ def fix(
     require("fix")
     if diff and output_format != "text":
         raise UsageError("--diff prints the patch: leave --format out")
-    baseline = _baseline(ctx, target, out, force)
-    options = FixOptions(unsafe=unsafe, select=tuple(select or ()), ignore=tuple(ignore or ()), time_limit_s=time_limit_s, bench=bench)
+    record = _Recording(out=out, force=force, write=write, stdout_is_ours=diff or output_format != "text")
+    baseline = _baseline(ctx, target, record)
+    options = FixOptions(
+        unsafe=unsafe,
+        select=tuple(select or ()),
+        ignore=tuple(ignore or ()),
+        time_limit_s=time_limit_s,
+        bench=bench,
+        write=write,
+        force=force,
+    )
     line = StatusLine(PRINT_S)
     try:
         with line.ticking():
@@ -94,7 +109,17 @@ def fix(
     raise typer.Exit(1 if result.left else 0)
 
 
-def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bool) -> Baseline:
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    """How a script is recorded. `write`: its files are to be written in the end; `stdout_is_ours`: what it prints goes to stderr."""
+
+    out: Path | None
+    force: bool
+    write: bool
+    stdout_is_ours: bool
+
+
+def _baseline(ctx: typer.Context, target: list[str], how: _Recording) -> Baseline:
     """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
     from dynadiag.fix.baseline import baseline_of, check_script, script_of_module
     from dynadiag.fix.launch import split
@@ -108,28 +133,32 @@ def _baseline(ctx: typer.Context, target: list[str], out: Path | None, force: bo
     if mode == "module":
         if not target:
             raise UsageError("-m names no module")
-        return _recorded(launch, target, script_of_module(target[0], Path.cwd()), out, force)
+        return _recorded(launch, target, script_of_module(target[0], Path.cwd()), how)
     recording = None if launch else recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))
-        return _recorded(launch, target, None, out, force)
-    if out is not None:
+        return _recorded(launch, target, None, how)
+    if how.out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
     return baseline_of(recording)
 
 
-def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, out: Path | None, force: bool) -> Baseline:
+def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, how: _Recording) -> Baseline:
     """Record it, started by `launch` (nothing: Python itself); `module` is the file of a module, None for a script."""
     from dynadiag import record
     from dynadiag.fix.baseline import CHANGES, Baseline
+    from dynadiag.fix.writing import refuse_to_write
 
     script = Path(target[0]) if module is None else module
+    if how.write:
+        refuse_to_write([script.resolve()], force=how.force)
     text = script.read_bytes()
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     program = record.Target("script" if module is None else "module", tuple(target))
     if launch:
         program = record.Target("command", (*launch, *(() if module is None else ("-m",)), *target))
-    done = record.record(program, record.RecordOptions(out=out, force=force, announce=True, required=True))
+    options = record.RecordOptions(out=how.out, force=how.force, announce=True, required=True, stdout_to_stderr=how.stdout_is_ours)
+    done = record.record(program, options)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
@@ -165,6 +194,8 @@ def _write_reports(result: FixResult) -> None:
 def _print(result: FixResult, output_format: Format, *, diff: bool, quiet: bool, color: Color) -> None:
     import dynadiag
     from dynadiag.fix.show import document_of
+    from dynadiag.fix.writing import apply_command
+    from dynadiag.record.environment import working_directory
     from dynadiag.record.supervisor import from_here
     from dynadiag.render import finite_json
     from dynadiag_cli.showing import show
@@ -178,5 +209,6 @@ def _print(result: FixResult, output_format: Format, *, diff: bool, quiet: bool,
 
     show(document_of(result), output_format, json=as_json, default=sys.stdout, color=color, quiet=quiet)
     if output_format == "text" and result.patch and not quiet:
-        folder = from_here(Path(result.directory))
-        sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  git apply {folder}/fixes.patch\n")
+        folder, here = from_here(Path(result.directory)), working_directory()
+        command = apply_command(result, None if here is None else Path(here))
+        sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  {command}\n")

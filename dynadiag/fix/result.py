@@ -41,11 +41,12 @@ class FixResult:
     `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
     nothing was kept. `not_proven` is why nothing could be proven at all.
     `speed` is bench's verdict on the patch, `no_speed` why there is none.
-    `new_texts` are those of the changed files, by path, `old_texts` what they replace. `script_cpu_s` is what the script itself took,
-    `cpu_s` all of it but the timing, `bench_cpu_s` that.
+    `root` is the folder that names in the patch are relative to. `new_texts` are those of the changed files, by path, `old_texts` what they
+    replace. `script_cpu_s` is what the script itself took, `cpu_s` all of it but the timing, `bench_cpu_s` that.
     """
 
     directory: str
+    root: str
     command: tuple[str, ...]
     torch: str | None
     search_backend: str | None
@@ -93,6 +94,7 @@ class FixResult:
             "speed": None if self.speed is None else to_json(self.speed),
             "speed_why": self.no_speed,
             "patch": "fixes.patch" if self.patch else None,
+            "root": self.root,
             "cpu": {
                 "script_cpu_s": self.script_cpu_s,
                 "cpu_s": round(self.cpu_s, 2),

@@ -161,6 +161,8 @@ class Runner:
         target = Target(kind="command", argv=(sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)))
         directory = folder / "run"
         done = record(target, RecordOptions(out=directory, timeout_s=self._limit_s, environment=SEEDED))
+        if done.interrupted or done.told_to_end is not None:
+            raise KeyboardInterrupt
         self.runs += 1
         try:
             reply = parsed(read_small(file.with_suffix(".reply"), LARGEST_REPLY)) or {}

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import dynadiag
-from dynadiag.errors import OutputError, UsageError
-from dynadiag.files import write_file, write_inside
+from dynadiag.errors import UsageError
+from dynadiag.files import write_inside
 from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen
@@ -29,6 +28,7 @@ from dynadiag.fix.search import Say, Search, Tried
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.speed import Speed, not_slower, timed
 from dynadiag.fix.standing import Standing, why_not_better
+from dynadiag.fix.writing import refuse_to_write
 from dynadiag.model.report import Finding, Report, Summary
 from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.scratch import scratch
@@ -40,7 +40,8 @@ _LEAST_S = 300.0
 class FixOptions:
     """`unsafe` also tries what gives something up; `select` and `ignore` take codes, ids, fingerprints and kinds of advice.
 
-    `bench` says whether the patch is timed; None: where the script used a GPU.
+    `bench` says whether the patch is timed; None: where the script used a GPU. `write`: the files will be written, so that those which may
+    not be are refused before the first proof; `force` allows them.
     """
 
     unsafe: bool = False
@@ -48,6 +49,8 @@ class FixOptions:
     ignore: tuple[str, ...] = ()
     time_limit_s: float | None = None
     bench: bool | None = None
+    write: bool = False
+    force: bool = False
 
 
 @dataclass(kw_only=True)
@@ -121,6 +124,9 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
         except EditError as error:
             wanted.remove(one)
             known |= {cure: error.message for cure in one.cures if cure not in known}
+    if options.write:
+        edited = {edit.file for one in wanted for edit in one.edits}
+        refuse_to_write(map(Path, sorted(file if file not in sources.modules else sources.script for file in edited)), force=options.force)
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
@@ -273,6 +279,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         write_inside(baseline.directory, f"fixed/{Path(file).relative_to(sources.root)}", text)
     return FixResult(
         directory=str(baseline.directory),
+        root=str(sources.root),
         command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
         torch=next((one.torch for one in report.run.processes if one.torch), None),
         search_backend=state.backend,
@@ -328,43 +335,3 @@ def _changed(one: Tried, sources: Sources) -> Changed:
         calls=verdict.calls if verdict is not None and one.kept else 0,
         runs=verdict.compared if verdict is not None and one.kept else (),
     )
-
-
-def write_sources(result: FixResult, *, force: bool = False) -> Iterator[Path]:
-    """Write the changed files in their place, each given back once it is written; `force` does so where git says that one is modified.
-
-    Raises OutputError, before anything is written where git refuses, or a file is no longer the one that was proven.
-    """
-    files = [Path(name) for name in result.new_texts]
-    other = next((file for file in files if _text_now(file) != result.old_texts.get(str(file))), None)
-    if other is not None:
-        raise OutputError(f"{other} has changed while the changes were proven, and is left as it is; the patch is in {result.directory}")
-    modified = [] if force else [str(file) for file in files if _is_modified(file)]
-    if modified:
-        raise OutputError(f"{modified[0]} has uncommitted changes: commit them first, or use --force; the patch is in {result.directory}")
-    for file in files:
-        try:
-            write_file(file, result.new_texts[str(file)])
-        except OSError as error:
-            raise OutputError(f"cannot write {file}: {error.strerror or error}; the patch is in {result.directory}") from error
-        yield file
-
-
-def _text_now(file: Path) -> str | None:
-    """What a file holds; None where there is none. One that cannot be read is another one."""
-    try:
-        return file.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return ""
-
-
-def _is_modified(file: Path) -> bool:
-    """Whether git knows changes of the file that are not committed; without git or a repository nothing is known, and that is no change."""
-    asked = ["git", "-C", str(file.parent), "status", "--porcelain", "--", file.name]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
-    except OSError:
-        return False
-    return done.returncode == 0 and bool(done.stdout.strip())

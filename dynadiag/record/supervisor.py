@@ -225,7 +225,7 @@ def _start(command: list[str], settings: str | None, ignored: Sequence[int], opt
                 command,
                 env=environment,
                 process_group=0,
-                stdout=output,
+                stdout=2 if output is None and options.stdout_to_stderr else output,
                 stderr=None if output is None else subprocess.STDOUT,
                 preexec_fn=partial(_ignore, ignored) if ignored else None,
             )

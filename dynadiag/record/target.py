@@ -34,7 +34,8 @@ class RecordOptions:
     """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter.
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
-    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; it gets further variables by `environment`.
+    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; with `stdout_to_stderr` all of it goes to
+    our stderr, since something else is expected on stdout. It gets further variables by `environment`.
     `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written.
     """
 
@@ -48,6 +49,7 @@ class RecordOptions:
     parity_calls: int = 0
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
     output: Path | None = None
+    stdout_to_stderr: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     announce: bool = False
     required: bool = False

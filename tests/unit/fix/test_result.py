@@ -44,7 +44,8 @@ def result(*, kept: bool, not_proven: str | None = None) -> FixResult:
     findings = (finding(1, "GB0170"), finding(2, "GB0124", HOSTILE))
     left = {one.fingerprint: f"nothing is advised {HOSTILE}" for one in findings[1 if kept else 0 :]}
     return FixResult(
-        directory="/run", command=("train.py",), torch="2.15.0", search_backend="aot_eager", findings=findings, changes=(change,),
+        directory="/run", root="/project", command=("train.py",), torch="2.15.0", search_backend="aot_eager",
+        findings=findings, changes=(change,),
         left=left, before=summary(2), after=summary(1) if kept else None, patch="--- a\n" if kept else "",
         new_texts={}, old_texts={}, not_proven=not_proven,
         script_cpu_s=2.0, cpu_s=9.0, runs=9, no_speed="--bench was not given",
