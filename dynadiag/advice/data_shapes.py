@@ -16,8 +16,8 @@ from dynadiag.model.report import Advice
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
 _NOT_IN_GRAPHS = (
-    (re.compile(r"\bctc_loss\("), "the operator reads lengths on the host, and no option lets a graph contain it"),
-    (re.compile(r"\blstsq\("), "no option lets a graph contain `lstsq`"),
+    ("ctc_loss", "the operator reads lengths on the host, and no option lets a graph contain it"),
+    ("lstsq", "no option lets a graph contain `lstsq`"),
 )
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
 _METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split", "chunk"))
@@ -56,7 +56,8 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from withhold("the size of a result depends on values, and it is not known what the rest of the function does with it")
         return
     yield from _masked(context)
-    if (never := next((why for name, why in _NOT_IN_GRAPHS if name.search(context.line.code)), None)) is not None:
+    called = {_last(node) for node in context.line.nodes if isinstance(node, ast.Call)}
+    if (never := next((why for name, why in _NOT_IN_GRAPHS if name in called), None)) is not None:
         yield from withhold(never)
     elif (asked := _of_numpy(place)) is not None:
         yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")

@@ -6,6 +6,7 @@ ids is looked up by the type's text as 2.11 and 2.15 write it. What is not estab
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.scalars import SCALARS
+from dynadiag.advice.source import dotted
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.uncaught import FUNCTIONAL
 from dynadiag.advice.values import VALUES
@@ -45,7 +47,11 @@ _REACHED = "a line behind it raised while it was traced; without this break that
 _NOT_KNOWN = "dynadiag knows no change that removes this break"
 _ASYNC = re.compile(r"async_op|\(Work\)|\bWork\b.*\bwait\b")
 _DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bdistributed_c10d\b|[/\\]torch[/\\]distributed[/\\]")
-_WRITTEN = re.compile(r"\b(?:dist|distributed)\.\w+\(")
+# What `torch.distributed` has and `torch.distributions` has not, which people also call `dist`.
+_OF_DISTRIBUTED = re.compile(
+    r"(?:^|\.)(?:dist|distributed|c10d)\.(?:\w*(?:all_|reduce|gather|scatter|broadcast)\w*|barrier|monitored_barrier|i?send|i?recv"
+    r"|batch_isend_irecv|new_group|ReduceOp|P2POp|\w+Options)(?:\.|$)"
+)
 _DDP = re.compile(r"[/\\]torch[/\\]nn[/\\]parallel[/\\]distributed\.py$")
 _ENTRY = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]eval_frame\.py$")
 FIRST_PARAMETERS = (
@@ -101,7 +107,7 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
 
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
-    return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or "create_graph" in context.line.code)
+    return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or bool(context.line.given("create_graph")))
 
 
 def _reaches_what_raised(context: BreakContext) -> bool:
@@ -196,7 +202,7 @@ def in_collective(context: BreakContext) -> bool:
     file = context.torch_frame.file if context.torch_frame is not None else ""
     if context.library:
         return False
-    return _waits(context) or any(_DISTRIBUTED.search(text) for text in (context.gb_context, file)) or bool(_calls(context))
+    return _waits(context) or any(_DISTRIBUTED.search(text) for text in (context.gb_context, file)) or _calls(context)
 
 
 def collective_advice(context: BreakContext) -> Iterator[Said]:
@@ -213,9 +219,12 @@ def _waits(context: BreakContext) -> bool:
     return _ASYNC.search(f"{context.gb_type} {context.gb_context}") is not None and not context.library
 
 
-def _calls(context: BreakContext) -> re.Match[str] | None:
+def _calls(context: BreakContext) -> bool:
     """Option objects of pybind11 have no module in torch 2.11's words; then the user's line tells."""
-    return _WRITTEN.search(context.line.code) if not context.editable or "pybind11" in context.gb_context else None
+    if context.editable and "pybind11" not in context.gb_context:
+        return False
+    called = (dotted(node.func) or "" for node in context.line.nodes if isinstance(node, ast.Call))
+    return any(_OF_DISTRIBUTED.search(name) for name in called)
 
 
 def in_ddp(context: BreakContext) -> bool:

@@ -180,7 +180,14 @@ def _is_guard(node: ast.AST) -> bool:
     sides = (node.left, *node.comparators)
     itself = isinstance(node.ops[0], ast.NotEq | ast.Eq) and ast.unparse(sides[0]) == ast.unparse(sides[1])
     large = any(isinstance(one, ast.Constant) and isinstance(one.value, int | float) and abs(one.value) >= _LARGE for one in sides)
-    return itself or large or any("inf" in ast.unparse(one).lower() for one in sides)
+    return itself or large or any(_is_infinite(one) for side in sides for one in ast.walk(side))
+
+
+def _is_infinite(node: ast.AST) -> bool:
+    """Whether this is infinity as a program writes it: `math.inf`, `np.Inf`, `float("-inf")`; not `info`."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return (dotted(node) or "").rpartition(".")[2].lower().strip("_") in ("inf", "infinity", "infty")
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower().lstrip("+-") in ("inf", "infinity")
 
 
 def _is_partial(node: ast.AST) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 
@@ -31,6 +32,37 @@ def _function_argument(call: ast.Call) -> ast.expr | None:
     if call.args:
         return None if isinstance(call.args[0], ast.Starred) else call.args[0]
     return next((keyword.value for keyword in call.keywords if keyword.arg in ("input", "self", "tensor")), None)
+
+
+def writes_hidden(code: str | None) -> bool:
+    """Whether the line writes a tensor behind autograd's back: `p.data.mul_(2)`, `p.detach()[0] = 1`, `torch.relu_(p.data)`."""
+    return any(_is_hidden(node) for node in _written(parse_line(code)))
+
+
+def _written(line: SourceLine) -> Iterator[ast.AST]:
+    for node in line.nodes:
+        if isinstance(node, ast.Call):
+            inplace = (dotted(node.func) or getattr(node.func, "attr", "")).endswith("_")
+            yield from (one for one in (written_tensor(node) if inplace else None,) if one is not None)
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
+        elif isinstance(node, ast.AugAssign):
+            yield node.target
+        elif isinstance(node, ast.Assign):
+            yield from (one for one in node.targets if isinstance(one, ast.Subscript | ast.Attribute))
+
+
+def _is_hidden(node: ast.AST | None) -> bool:
+    """Whether `.data` or `.detach()` is among the views that lead to the tensor; an attribute of an object that is called so is none."""
+    while node is not None:
+        if isinstance(node, ast.Attribute):
+            return node.attr == "data"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "detach":
+                return True
+            node = written_tensor(node)
+        else:
+            node = node.value if isinstance(node, ast.Subscript) else None
+    return False
 
 
 def out_of_place(code: str | None) -> str | None:

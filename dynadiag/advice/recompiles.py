@@ -15,6 +15,7 @@ from dynadiag.advice.recompile_containers import length_advice
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.advice.recompile_sizes import size_advice
 from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, is_module_integer, value_advice
+from dynadiag.advice.source import parse_line
 from dynadiag.facts.lookups import compiled_functions, process_of
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
@@ -97,7 +98,8 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
 
 def _generates(cause: Cause) -> bool:
     """Whether a `generate` of transformers calls the model: it makes caches of its own, of another length for each prompt."""
-    return any(".generate(" in (one.code or "") for one in (cause.call, *cause.entered) if one is not None)
+    lines = (parse_line(one.code) for one in (cause.call, *cause.entered) if one is not None)
+    return any(next(line.methods("generate"), None) is not None for line in lines)
 
 
 def _is_static(cause: Cause) -> bool:

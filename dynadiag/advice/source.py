@@ -73,6 +73,11 @@ class SourceLine:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
                 yield node
 
+    def given(self, *names: str) -> tuple[ast.expr, ...]:
+        """What calls on the line are given for keyword arguments with one of the names: `True` for "create_graph"."""
+        calls = (node for node in self.nodes if isinstance(node, ast.Call))
+        return tuple(keyword.value for call in calls for keyword in call.keywords if keyword.arg in names)
+
     def replaced(self, node: ast.AST, new: str) -> str:
         """The line with the text of `node` replaced."""
         start, end = self._span(node)

@@ -11,7 +11,7 @@ from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
 from dynadiag.advice.data_shapes import calls_only_torch
 from dynadiag.advice.places import Place
-from dynadiag.advice.source import dotted
+from dynadiag.advice.source import SourceLine, dotted
 
 _KEEPS_HISTORY = (2, 11)
 _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
@@ -42,11 +42,11 @@ def train_step(context: BreakContext) -> Iterator[Said]:
     """
     if not context.inside and in_optimizer(context):
         yield from withhold(OWN_BREAK)
-    elif "add_param_group" in context.gb_context or re.search(r"\boptim\.[A-Z]\w*\(", context.line.code):
+    elif "add_param_group" in context.gb_context or _makes_optimizer(context.line):
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
     elif context.place is not None and _wants_gradient(context.place):
         yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
-    elif context.returns and context.place is not None and not re.search(r"\.backward\(|autograd\.", "\n".join(context.place.rows)):
+    elif context.returns and context.place is not None and not _computes_gradient(context.place):
         yield from withhold(UPDATE_ALONE)
     elif len(context.modules) != 1:
         yield from withhold(APART)
@@ -59,6 +59,18 @@ def train_step(context: BreakContext) -> Iterator[Said]:
             f"{compile_once(model, in_place=in_place)} The train step itself stays plain Python. {MAY_DIFFER}",
             after=f"{model}.compile()" if in_place else f"{compiled_name(model)} = torch.compile({model})",
         )
+
+
+def _makes_optimizer(line: SourceLine) -> bool:
+    """Whether the line creates an optimizer of torch: `optim.Adam(...)`."""
+    called = (dotted(node.func) or "" for node in line.nodes if isinstance(node, ast.Call))
+    return any(re.search(r"(?:^|\.)optim\.[A-Z]\w*$", name) for name in called)
+
+
+def _computes_gradient(place: Place) -> bool:
+    """Whether the function calls a `backward()` or something of `torch.autograd`."""
+    attributes = [one for one in ast.walk(place.node) if isinstance(one, ast.Attribute)]
+    return any(one.attr == "backward" or "autograd" in (dotted(one) or "").split(".")[:-1] for one in attributes)
 
 
 def compile_once(model: str, *, in_place: bool) -> str:
@@ -100,7 +112,8 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     the program's compiled functions. A tensor from which the gradient came that leaves the graph breaks it again (GB4927), unless the
     history is kept for a second backward (torch 2.11 and 2.15).
     """
-    place, again = context.place, re.search(r"\b(?:create_graph|retain_graph) *= *True", context.line.code) is not None
+    place, kept = context.place, context.line.given("create_graph", "retain_graph")
+    again = any(isinstance(one, ast.Constant) and one.value is True for one in kept)
     if again and (context.torch is None or context.torch < _KEEPS_HISTORY):
         yield from withhold(
             "`create_graph=True` and `retain_graph=True` keep the history for a second backward, which this torch does not trace"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from dynadiag.advice.source import parse_line
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
@@ -25,8 +27,8 @@ _MOST_GRAPHS, _MOST_EVIDENCE = 200, 10
 
 # Dynamo draws these while it traces, from a copy of the generator, whose state the compiled code then sets (`RandomVariable`,
 # `torch/_dynamo/variables/misc.py`, 2.15); `random()`, `randint()`, `randrange()` and `uniform()` it draws anew in each call.
-_DRAWN_ONCE = re.compile(r"\.(sample|shuffle)\(")
-_SETS_STATE = re.compile(r"\.(?:seed|setstate)\(")
+_DRAWN_ONCE = ("sample", "shuffle")
+_SETS_STATE = ("seed", "setstate")
 
 
 def find_random_numbers(run: Run) -> PassResult:
@@ -44,6 +46,12 @@ def _of_numpy(run: Run) -> Iterator[Finding]:
     yield from (_finding(place, calls, mark, run) for (place, calls), mark in zip(found.items(), names, strict=True))
 
 
+def _method_called(place: Location, names: Sequence[str]) -> str | None:
+    """Which of these methods the line calls first."""
+    call = next(parse_line(place.code).methods(*names), None)
+    return call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else None
+
+
 def _drawn_once(run: Run) -> Iterator[Finding]:
     """Lines that draw from a generator of Python's which lives outside of the compiled code, and which that code does not seed."""
     found: dict[Location, dict[str, str]] = {}
@@ -56,11 +64,11 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
         except UnreadableInputError:
             continue
         for effect in effects:
-            codes_of = [stack[-1].code or "" for stack in effect.stacks]
-            for stack in () if any(map(_SETS_STATE.search, codes_of)) else effect.stacks:
-                drawn = _DRAWN_ONCE.search(stack[-1].code or "")
+            sets = any(_method_called(stack[-1], _SETS_STATE) is not None for stack in effect.stacks)
+            for stack in () if sets else effect.stacks:
+                drawn = _method_called(stack[-1], _DRAWN_ONCE)
                 if drawn is not None:
-                    found.setdefault(own_frame(stack, run) or stack[-1], {})[frame.id] = drawn[1]
+                    found.setdefault(own_frame(stack, run) or stack[-1], {})[frame.id] = drawn
     names = fingerprints([Subject(codes.DRAWN_ONCE, place) for place in found], run)
     for (place, frames), mark in zip(found.items(), names, strict=True):
         called = listed([f"`{name}`" for name in unique(frames.values())])

@@ -1,6 +1,8 @@
 """Graph breaks that a mutation causes: the text of the break says what is mutated, the recorded line which tensor or object.
 
 Texts and ids: `torch/_dynamo/graph_break_registry.json` of 2.11 and 2.15; a rule looks at the type's words, so that logs without ids work.
+Explanation and context also hold what the program passes (`layout=`, a message of `graph_break`), so they never choose a rule: the rule of
+a type reads the part of them that torch writes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
 _CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")
 # What torch itself keeps Dynamo out of: fused kernels, LBFGS (torch/_dynamo/eval_frame.py `TorchPatcher`, 2.11 to 2.15) and `zero_grad`.
 _EAGER_STEP = re.compile(r"<function (?P<disabled>_fused_\w+|\w+\.step) at|qualname: (?P<skipped>\w+\.(?:step|zero_grad)),")
-_RNG = re.compile(r"\b(set_rng_state|manual_seed|manual_seed_all|seed|seed_all|set_rng_state_all|default_generator)\b")
+_INPLACE_VIEW = "Getting an inplace view on a graph input is not supported"
+_RNG = re.compile(r"module: torch(?:\.\w+)*, qualname: (set_rng_state|manual_seed|manual_seed_all|seed|seed_all|set_rng_state_all)\b")
+# "ContextVar('name').set()" in 2.15, and "call_method UserDefinedObjectVariable(ContextVar) set [...] {}" in 2.11.
+_CONTEXT_VARIABLE = re.compile(r"^ContextVar\(.*\)\.(?:re)?set\(|\(ContextVar\) (?:re)?set ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,8 @@ def _in_hook(event: BreakEvent) -> str:
 
 
 def _found(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    text = f"{event.gb_type}\n{event.explanation or ''}\n{event.context or ''}"
     for words, rule in _RULES:
-        if words in text:
+        if words in event.gb_type:
             found = rule(event, frame, run)
             if found is not None:
                 return found
@@ -97,7 +101,7 @@ def _found(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 def _inplace_view(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`x.t_()`, `x.unsqueeze_(0)`, `x.set_(y)` on an input: the explanation names Dynamo's source and the method."""
     match = _CALLED.search(event.explanation or "")
-    if match is None:
+    if match is None or _INPLACE_VIEW not in (event.explanation or ""):
         return None
     method = match["method"]
     code, kind = (codes.STORAGE_REPLACED, "storage") if method in ("set_", "resize_", "resize_as_") else (codes.SIZES_CHANGED, "metadata")
@@ -165,21 +169,19 @@ def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 
 def _context_variable(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
+    if _CONTEXT_VARIABLE.search(event.context or "") is None:
+        return None
     line = parse_line(_code(event, run))
     for call in line.methods("set", "reset"):
         owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if owner is not None:
             return Found(codes.STATE_SET, owner, "python", f"{owner}.set")
-    return Found(codes.STATE_SET, "a ContextVar", "python", "ContextVar.set") if "set" in (event.context or "") else None
+    return Found(codes.STATE_SET, "a ContextVar", "python", "ContextVar.set")
 
 
 def _rng(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    match = _RNG.search(f"{event.context or ''} {event.explanation or ''}")
-    return (
-        Found(codes.STATE_SET, "the state of torch's random number generator", "python", match[1])
-        if match and "random" in (event.context or "")
-        else None
-    )
+    match = _RNG.match(event.context or "")
+    return None if match is None else Found(codes.STATE_SET, "the state of torch's random number generator", "python", match[1])
 
 
 def _parameter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
@@ -295,18 +297,19 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("torch.map: f mutates", _body_mutates),
     ("torch.Generator method", _generator),
     ("Failed to convert args/kwargs to proxy", _generator_given),
-    ("inplace view on a graph input", _inplace_view),
+    ("Unsupported function call (delayed)", _inplace_view),
     ("requires_grad_()", _requires_grad),
     ("setattr() on Tensor.data", _data_setter),
-    ("out=", _out),
-    ("out variants", _out),
+    ("Shape mismatch with out= ", _out),
+    ("with non-contiguous `out=` ", _out),
     ("Unsafe side effect", _unsafe_side_effect),
     ("Non-nullified side effect", _not_undone),
     ("Encountered input mutation during higher order op", _body_mutates),
     ("torch.compiler.disable()", _eager_step),
     ("marked as skipped", _eager_step),
+    ("marked as skipped", _rng),
     ("Failed to trace builtin operator", _class_attribute),
-    ("ContextVar", _context_variable),
-    ("random", _rng),
+    ("ContextVar mutation", _context_variable),
+    ("Unsupported method call", _context_variable),
     ("torch.nn.Parameter()", _parameter),
 )

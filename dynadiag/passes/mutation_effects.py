@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from dynadiag.advice.mutation_lines import writes_hidden
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import process_of, traced_by_frame
 from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
@@ -24,7 +25,6 @@ _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
 _OWN_BREAK = "torch._dynamo.graph_break()"
 _OPTIMIZER_SOURCE = re.compile(r"\.param_groups\[|\.state\[.*\]\[")
 _STATISTICS = re.compile(r"\['?(?:running_mean|running_var|num_batches_tracked)'?\]$|\.(?:running_mean|running_var|num_batches_tracked)$")
-_HIDDEN = re.compile(r"\.data\b|\.detach\(\)")
 _TRACE_LINE = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 _ALWAYS_SKIPS_STORAGE = (2, 15)
 _Function = tuple[int, str | None, str | None]
@@ -202,8 +202,8 @@ def _code(fact: Fact, view: GraphView, run: Run) -> str:
         return codes.WRITTEN_BEHIND_BREAK
     if fact.where == "epilogue":
         kept = view.aot is None or view.aot.keeps_mutations is not False
-        lines = " ".join(site.where.code or "" for site in fact.sites if site.where is not None)
-        return (codes.WRITTEN_THROUGH_DATA if _HIDDEN.search(lines) else codes.COPIED_BACK) if kept else codes.BACKEND_KEEPS_NO_WRITES
+        hidden = any(writes_hidden(site.where.code) for site in fact.sites if site.where is not None)
+        return (codes.WRITTEN_THROUGH_DATA if hidden else codes.COPIED_BACK) if kept else codes.BACKEND_KEEPS_NO_WRITES
     return codes.STATIC_INPUT if fact.static else codes.INPUT_WITHOUT_ADDRESS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from dynadiag.advice.source import parse_line
 from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
 from dynadiag.model import codes
 from dynadiag.model.graph import Node
@@ -73,10 +74,15 @@ def missed_reinplacing(view: GraphView, run: Run) -> Iterator[Fact]:
         nodes = read_nodes(graph, _CLONE.search, _writes)
         users = _users(nodes)
         for node in nodes:
-            if _CLONE.search(node.target) and "clone" not in (node.location.code if node.location and node.location.code else ""):
+            if _CLONE.search(node.target) and not _is_written_clone(node):
                 writer = _writer(node.name, users)
                 if writer is not None:
                     yield _missed(view.frame, view, node, writer, run)
+
+
+def _is_written_clone(node: Node) -> bool:
+    """Whether the user's own line asks for the copy: `x.clone()`."""
+    return node.location is not None and next(parse_line(node.location.code).methods("clone"), None) is not None
 
 
 def _users(nodes: Sequence[Node]) -> Mapping[str, list[Node]]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynadiag.advice.break_context import break_context_of
 from dynadiag.advice.gb_types import GB_TYPES
-from dynadiag.advice.graph_breaks import RULES, advised, break_advice, rules_for
+from dynadiag.advice.graph_breaks import RULES, advised, break_advice, in_collective, rules_for
 from dynadiag.advice.reasons import REASONS
 from dynadiag.model.graph import Graph, TracedInput
 from dynadiag.model.location import Location
@@ -273,6 +274,23 @@ def test_words_are_logged_later_and_a_number_is_not():
         with_source(run_of({"reorderable_logging_functions"}), 'log.info("start")'),
     )
     assert slugs(found)[0] == "logger-reorder"
+
+
+TORCH = Location("/env/lib/python3.12/site-packages/torch/library.py", 7, "f", "g()")
+
+
+@pytest.mark.parametrize(
+    ("code", "collective"),
+    [
+        ("y = dist.log_prob(x)", False),
+        ("y = dist.all_reduce(x)", True),
+        ("o = dist.AllreduceOptions()", True),
+        ('f("dist.barrier()")', False),
+    ],
+)
+def test_a_distribution_called_dist_is_no_collective(code, collective):
+    context = break_context_of(event("GB0007", code, inner=TORCH), run_of())
+    assert in_collective(context) is collective
 
 
 DDP = "/env/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from dynadiag.advice.legality import why_not_computed, why_not_kept, why_not_selected
+from dynadiag.advice.legality import _is_guard, why_not_computed, why_not_kept, why_not_selected
 from dynadiag.fix.candidates import UNSAFE
 from dynadiag.model.applied_advice import OPTIONS, REWRITES
 
@@ -51,6 +51,12 @@ def test_a_condition_that_is_computed_as_a_whole_is_looked_at_too():
 def test_a_number_that_python_divides_by_stays_a_number(use):
     function = ast.parse(f"def f(x):\n    s = x.sum().item()\n    return {use}\n").body[0]
     assert why_not_kept(function, range(2, 3)) is not None
+
+
+@pytest.mark.parametrize(("bound", "guards"), [("math.inf", True), ('float("-inf")', True), ("info", False), ("infer(y)", False)])
+def test_only_infinity_makes_a_condition_one_about_values_that_are_not_finite(bound, guards):
+    found = [_is_guard(node) for node in ast.walk(expression(f"x < {bound}"))]
+    assert any(found) is guards
 
 
 def test_a_number_that_is_only_multiplied_may_become_a_tensor():

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from dynadiag.advice.mutation_lines import out_of_place
+from dynadiag.advice.mutation_lines import out_of_place, writes_hidden
 from dynadiag.advice.mutations import mutation_advice
 from dynadiag.model.report import Mutation
 from dynadiag.model.run import Run, RunInfo
@@ -32,6 +32,26 @@ FILE = "/home/me/train.py"
 )
 def test_the_tensor_that_is_written_gets_the_value(code, wanted):
     assert out_of_place(code) == wanted
+
+
+@pytest.mark.parametrize(
+    ("code", "hidden"),
+    [
+        ("p.data.mul_(2)", True),
+        ("p.data *= 2", True),
+        ("p.data[0] = 1", True),
+        ("p.detach().view(-1)[0].zero_()", True),
+        ("torch.relu_(p.data)", True),
+        ("torch.add(x, 1, out=p.data)", True),
+        ("p.add_(x.data)", False),
+        ("p[0] = x.detach()", False),
+        ("self.data.cache.add_(1)", False),
+        ('print("p.data", p.add_(1))', False),
+        ("p.add_(1)  # not p.data", False),
+    ],
+)
+def test_a_write_is_hidden_from_autograd_only_where_its_target_is(code, hidden):
+    assert writes_hidden(code) is hidden
 
 
 @pytest.mark.parametrize(

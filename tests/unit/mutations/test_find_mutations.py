@@ -553,6 +553,64 @@ def test_breaks_whose_context_says_what_is_written(build, tmp_path, kind, contex
     assert [(mutation.code, mutation.input, mutation.kind) for mutation in found] == ([] if expected is None else [expected])
 
 
+HAND_MADE = "Call to `torch._dynamo.graph_break()`"
+
+
+@pytest.mark.parametrize(
+    ("kind", "explanation", "context", "code"),
+    [
+        (
+            "Attempted to wrap sparse Tensor with VariableTracker",
+            "no.",
+            "x: FakeTensor(..., size=(3, 3), layout=torch.sparse_csr)",
+            "x @ y",
+        ),
+        ("Attempted to use strided NestedTensor", "no.", "layout=torch.strided", "y = nested(x)"),
+        ("Failed to trace builtin operator", "no.", "builtin sorted [timeout=5, dropout=0.1]", "y = sorted(x)"),
+        (HAND_MADE, "User-inserted graph break. Message: out= and requires_grad_() here", "", "graph_break(msg='out=')"),
+        (HAND_MADE, "User-inserted graph break. Message: Unsafe side effect; Inplace op on input tensor", "", "self.a = f()"),
+        (HAND_MADE, "User-inserted graph break. Message: a random seed, torch.nn.Parameter()", "random seed", "self.a = f()"),
+        ("Attempted to call function marked as skipped", "no.", "module: random, qualname: Random.seed, skip reason: none", "r.seed(3)"),
+        ("Attempted to call function marked as skipped", "no.", "module: mine.random, qualname: manual_seed, skip reason: no", "seed(3)"),
+        ("AutogradFunctionContextVariable escaped Dynamo-traced region", "no.", "We cannot reconstruct the offset", "f.set(x)"),
+        ("ContextVar.get() with non-constant default", "no.", "ContextVar('offset').get(default=x)", "y = V.get(x)"),
+        ("Unsupported method call", "no.", "call_method UserDefinedObjectVariable(Bag) set [] {}", "bag.set(3)"),
+        ("Unsupported function call (delayed)", "when calling `L['x'].t_`. Reason: another one", "source: x", "x.t_()"),
+    ],
+)
+def test_words_of_the_program_in_a_breaks_text_are_no_mutation(build, tmp_path, kind, explanation, context, code):
+    reason = (
+        f"Graph break in user code at /home/me/train.py:7\nGraph Break Reason: {kind}\n  Explanation: {explanation}\n\n\n"
+        f"  Developer debug context: {context}\n\n\nUser code traceback:\n"
+        f'  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n  File "/home/me/train.py", line 7, in fn\n    {code}\n'
+    )
+    log = build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics()
+    assert find_mutations(log.load(tmp_path)).mutations == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "context", "code", "expected"),
+    [
+        (
+            "Attempted to call function marked as skipped",
+            "module: torch.cuda.random, qualname: set_rng_state, skip reason: file matches MOD_SKIPLIST",
+            "torch.cuda.set_rng_state(s)",
+            "the state of torch's random number generator",
+        ),
+        ("ContextVar mutation not supported", "ContextVar('v').set()", "V.set(1)", "V"),
+        ("Unsupported method call", "call_method UserDefinedObjectVariable(ContextVar) set [ConstantVariable(int: 1)] {}", "V.set(1)", "V"),
+    ],
+)
+def test_what_torch_itself_names_as_state_is_found(build, tmp_path, kind, context, code, expected):
+    reason = (
+        f"Graph break in user code at /home/me/train.py:7\nGraph Break Reason: {kind}\n  Explanation: no.\n\n\n"
+        f"  Developer debug context: {context}\n\n\nUser code traceback:\n"
+        f'  File "/home/me/train.py", line 30, in <module>\n    fn(x)\n  File "/home/me/train.py", line 7, in fn\n    {code}\n'
+    )
+    found = one(build.LogBuilder().start().artifact("dynamo_graph_break_reason", reason).metrics(), tmp_path)
+    assert (found.code, found.input) == ("DM21", expected)
+
+
 def test_a_body_that_cannot_be_captured_is_told_with_the_cause_not_with_torchs_heading(build, tmp_path):
     reason = (
         "Graph break in user code at /home/me/train.py:7\n"
