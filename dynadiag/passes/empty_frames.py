@@ -16,6 +16,7 @@ from dynadiag.model.run import Frame, Problem, Run
 _FUNCTION = re.compile(r"<(?:bound method|function|built-in function|class|method) '?(?P<name>(?:[\w.]|<\w+>)+)'?(?: (?:at 0x|of )|>)")
 _METHODS = ("forward", "__call__")
 _ENTRIES = ("", *(f".{method}" for method in _METHODS))
+_GENERATOR = "Attempt to trace generator"
 _TRACED = "Dynamo decided to skip the frame while tracing: "
 
 
@@ -86,8 +87,21 @@ def empty_reason(problem: Problem) -> str:
         return f"Dynamo did not trace `{name}`, which runs as plain Python: it saw no tensor or module in its values, and no name of torch"
     if "No ops traced" in said:
         return nothing_in(name)
+    if said.startswith(_GENERATOR):  # GB0003 in 2.11 and 2.15
+        return f"`{name}` is a generator function, which Dynamo does not compile: it runs as plain Python"
     first = next((line.strip() for line in said.removeprefix(_TRACED).splitlines() if line.strip()), "torch recorded no reason")
     return f"`{name}` was left in eager mode: {first}"
+
+
+def empty_advice(problem: Problem) -> str | None:
+    """What to do about a frame that was left, in one sentence; None where nothing is known."""
+    name, _, said = problem.text.partition(": ")
+    if said.startswith(_GENERATOR):
+        return (
+            f"Compile an ordinary function instead: one that computes what `{name}` yields, or one that runs through `{name}` from its "
+            "beginning to its end."
+        )
+    return None
 
 
 def function_in(text: str | None) -> str | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, short_place, unique
 from dynadiag.model.location import Location
-from dynadiag.model.run import Problem, Run
-from dynadiag.passes.empty_frames import empty_reason
+from dynadiag.model.run import CompileCall, Problem, Run
+from dynadiag.passes.empty_frames import empty_advice, empty_reason
 
 TRACING_OFF = "Dynamo tracing is disabled"  # `ConvertFrame` in `torch/_dynamo/convert_frame.py`, 2.15
 # What each stance of `torch.compiler.set_stance` lets run eager (`torch/_dynamo/eval_frame.py`, 2.11 and 2.15).
@@ -162,7 +162,7 @@ def _calls(run: Run) -> Nothing:
             "no-graph",
             f"torch.compile was called{at}, but nothing could be captured: {empty_reason(empty)}",
             problem_place(empty, run) or where,
-            None,
+            empty_advice(empty),
         )
     if (early := _ended_early(run, f"what torch.compile returned{at} was called")) is not None:
         return early
@@ -177,9 +177,26 @@ def _calls(run: Run) -> Nothing:
             "compiled in either way: for another method (`module.loss(x)`) use `torch.compile(module.loss)`, and call what that returns."
         )
         return Nothing("compiled-in-place", reason, where, None if run.info.running else advice)
+    if any(process.calls for process in run.processes):
+        reason = f"torch.compile was called{at}, and so was what it returned, but nothing was compiled{so_far}; torch gave no reason"
+        return Nothing("no-reason", reason, where, None)
+    if all(map(_is_decorated, run.compile_calls)):
+        names = unique(call.target for call in run.compile_calls)
+        was = "was" if len(names) == 1 else "were"
+        reason = f"{listed([f'`{name}`' for name in names])} {was} decorated with torch.compile{at}, but {was} not called{so_far}"
+        advice = (
+            "torch.compile compiles a function when it is called for the first time: call it in the part of the program that is recorded."
+        )
+        return Nothing("never-called", reason, where, None if run.info.running else advice)
     reason = f"torch.compile was called{at}, but what it returned was not called{so_far}"
     advice = "Call the object that torch.compile returns: it does not change the function or module in place (model.compile() does)."
     return Nothing("never-called", reason, where, None if run.info.running else advice)
+
+
+def _is_decorated(call: CompileCall) -> bool:
+    """Whether a decorator compiles the function: it stands where the function begins."""
+    place = call.location
+    return place is not None and (place.code or "").startswith("@")
 
 
 def _no_call(run: Run) -> Nothing:

@@ -157,9 +157,14 @@ def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> No
 
 
 def _asking(stack: Sequence[Location]) -> Location | None:
-    """The frame that asked to compile: the caller of `module.compile()`, which calls `torch.compile` itself."""
-    asking = [one for one in stack if one.function != "Module.compile"] or stack
+    """The frame that asked to compile: the caller of what calls `torch.compile` itself, as `module.compile()` does, and the decorator that
+    `torch.compile(backend=...)` returns.
+    """
+    asking = [one for one in stack if one.function not in _COMPILE_THEMSELVES] or stack
     return asking[-1] if asking else None
+
+
+_COMPILE_THEMSELVES = ("Module.compile", "compile.<locals>.fn")  # torch/nn/modules/module.py and torch/__init__.py, 2.11 and 2.15
 
 
 def graph(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:

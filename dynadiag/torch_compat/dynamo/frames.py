@@ -28,7 +28,7 @@ def watch_frames(convert_frame: ModuleType, hooks: Hooks) -> None:
     file = convert_frame.__file__
     limit = "exceeds_recompile_limit" if hasattr(convert_frame, "exceeds_recompile_limit") else "exceeds_cache_size_limit"  # up to 2.6
     hooks.install("recompile_limit", lambda: hooks.watch(convert_frame, limit, after=_limit(hooks), file=file))
-    hooks.install("suppressed_error", lambda: hooks.watch(convert_frame, "format_error_msg", after=_suppressed(hooks), file=file))
+    hooks.install("suppressed_error", lambda: hooks.watch(convert_frame, "format_error_msg", after=_suppressed(hooks, told), file=file))
     hooks.install("no_tensor", lambda: hooks.watch(convert_frame, "has_tensor_in_frame", after=_no_tensor(hooks, told), file=file))
     if hasattr(convert_frame, "add_skip_reason"):
         hooks.install("skip_reason", lambda: hooks.watch(convert_frame, "add_skip_reason", after=_skipped(hooks, told), file=file))
@@ -64,7 +64,7 @@ def _local_of_caller(function: str, name: str) -> CodeType | None:
     return found if isinstance(found, CodeType) else None
 
 
-def _suppressed(hooks: Hooks) -> Any:
+def _suppressed(hooks: Hooks, told: set[CodeType]) -> Any:
     """After `format_error_msg(error, code, record_filename, frame)`, called where errors are suppressed (soft ones are graph breaks)."""
 
     def after(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -72,7 +72,7 @@ def _suppressed(hooks: Hooks) -> Any:
         exceptions = sys.modules["torch._dynamo.exc"]
         soft = tuple(kind for name in ("Unsupported", "UserError") if (kind := getattr(exceptions, name, None)))
         if isinstance(error, soft):
-            _say_what_torch_does_not(hooks, error, code)
+            _say_what_torch_does_not(hooks, told, error, code)
             return
         kind = "backend_error" if type(error).__name__ == "BackendCompilerFailed" else "suppressed_error"
         text = f"{type(error).__name__}: {_first_lines(str(error))}"
@@ -83,14 +83,28 @@ def _suppressed(hooks: Hooks) -> Any:
     return after
 
 
-def _say_what_torch_does_not(hooks: Hooks, error: BaseException, code: CodeType) -> None:
-    """A frame left because of a graph break is reported by torch only while its log of graph breaks is on (`ConvertFrame.__call__`)."""
+def _say_what_torch_does_not(hooks: Hooks, told: set[CodeType], error: BaseException, code: CodeType) -> None:
+    """A frame left because of a graph break is reported by torch only while its log of graph breaks is on (`ConvertFrame.__call__`), and
+    never where it is left before it has a compile id, as a generator is (2.11 and 2.15).
+    """
     log = getattr(sys.modules["torch._dynamo.convert_frame"], "graph_break_log", None)
     compile_id = getattr(error, "compile_id", None)
-    if compile_id is None or log is None or log.isEnabledFor(logging.DEBUG):
+    if compile_id is None:
+        if not _began_to_compile(error):
+            _tell(hooks, told, code, _first_lines(str(error)))
+        return
+    if log is None or log.isEnabledFor(logging.DEBUG):
         return
     problem = {"kind": "unlogged_skip", "text": _first_lines(str(error)), "stack": [stacks.place_of(code)]}
     hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(compile_id))
+
+
+def _began_to_compile(error: BaseException) -> bool:
+    """Whether the error comes from inside `_compile`, which gives the frame its id: the trace has it, the recompile limit too."""
+    place = error.__traceback__
+    while place is not None and place.tb_frame.f_code.co_name != "_compile":
+        place = place.tb_next
+    return place is not None
 
 
 def _first_lines(text: str) -> str:

@@ -304,6 +304,8 @@ def _empty(**fields):
 
 CALL = CompileCall(process=0, location=Location("/home/me/proj/train.py", 7, "main"), target="Net", backend=None)
 IN_PLACE = replace(CALL, target="Sequential._call_impl")
+DECORATED = replace(CALL, target="step", location=Location("/home/me/proj/train.py", 3, "<module>", "@torch.compile(backend='eager')"))
+GENERATOR = "Attempt to trace generator\n  Explanation: Generators cannot be compiled directly with `torch.compile`."
 
 
 @pytest.mark.parametrize(
@@ -311,6 +313,19 @@ IN_PLACE = replace(CALL, target="Sequential._call_impl")
     [
         (_empty(), "torch.compile was never called"),
         (_empty(compile_calls=(CALL,)), "torch.compile was called (at train.py:7), but what it returned was not called"),
+        (
+            _empty(compile_calls=(CALL,), process={"calls": 2}),
+            "and so was what it returned, but nothing was compiled; torch gave no reason",
+        ),
+        (_empty(compile_calls=(DECORATED,)), "`step` was decorated with torch.compile (at train.py:3), but was not called"),
+        (
+            _empty(
+                compile_calls=(DECORATED,),
+                process={"calls": 1},
+                problems=(Problem(kind="no_graph", process=0, text=f"step: {GENERATOR}"),),
+            ),
+            "nothing could be captured: `step` is a generator function, which Dynamo does not compile: it runs as plain Python",
+        ),
         (_empty(compile_calls=(IN_PLACE,)), "`module.compile()` was called (at train.py:7), but nothing of the module was compiled"),
         (_empty(compile_calls=(replace(CALL, disabled=True),)), "has disable=True"),
         (_empty(compile_calls=(CALL,), process={"environment": {"TORCH_COMPILE_DISABLE": "1"}}), "switched off by TORCH_COMPILE_DISABLE=1"),

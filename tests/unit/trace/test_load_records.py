@@ -287,7 +287,10 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
             "fullgraph": True,
             "disable": False,
             "options": {"x": 1},
-            "stack": [{"file": "a.py", "line": 3, "function": "m", "code": "torch.compile(f)"}],
+            "stack": [
+                {"file": "a.py", "line": 3, "function": "m", "code": "@torch.compile(fullgraph=True)"},
+                {"file": "torch/__init__.py", "line": 9, "function": "compile.<locals>.fn", "code": "return compile("},
+            ],
         },
     )
     log.artifact("dynadiag_hooks", {"graphs": "ok", "n": 1})

@@ -63,6 +63,13 @@ class Module(torch.nn.Module):
 
 
 torch.compile(Module(), backend="aot_eager")(torch.ones(8))
+
+
+def pieces(x):
+    yield x + 1
+
+
+list(torch.compile(pieces, backend="eager")(x))
 """
 
 
@@ -118,24 +125,25 @@ def _check_problems(outcome):
     (disabled,) = outcome.problems("disabled")
     assert disabled.content["text"] == "eager is disabled: measured elsewhere"
     assert disabled.content["stack"][-1]["code"].startswith("torch.compiler.disable(eager")
+    assert [one.content["text"].splitlines()[0] for one in outcome.problems("no_graph")] == ["pieces: Attempt to trace generator"]
     assert outcome.problems("recorder") == []
     assert len(outcome.named("dynadiag_reset")) == 1
 
 
 def _check_calls(outcome):
     calls = [record.content for record in outcome.named("dynadiag_compile_call")]
-    assert [call["target"] for call in calls] == ["limited", "<lambda>", "eager", "eager", "Module"]
-    assert [call["backend"] for call in calls] == ["eager", "failing_backend", "eager", None, "aot_eager"]
-    assert [call["definition"] is None for call in calls] == [False, False, False, False, True]
+    assert [call["target"] for call in calls] == ["limited", "<lambda>", "eager", "eager", "Module", "pieces"]
+    assert [call["backend"] for call in calls] == ["eager", "failing_backend", "eager", None, "aot_eager", "eager"]
+    assert [call["definition"] is None for call in calls] == [False, False, False, False, True, False]
     assert calls[0]["definition"]["file"].endswith("script.py")
-    assert outcome.named("dynadiag_exit")[0].content["calls"] == 7, "four of `limited`, one of each other that is compiled"
+    assert outcome.named("dynadiag_exit")[0].content["calls"] == 8, "four of `limited`, one of each other that is compiled"
     during = [record.content["call"] for record in outcome.named("dynadiag_entry")]
     assert (during[:2], during[-1]) == ([1, 2], 7)
     told = {record.content["call"]: at for at, record in enumerate(outcome.records) if record.artifact == "dynadiag_call"}
     again = next(at for at, record in enumerate(outcome.records) if record.artifact == "recompile_reasons")
     assert set(told) >= set(during) and told[1] < told[2] < again, "what fails of the guards is told before the compilation begins"
     assert calls[0]["dynamic"] is False
-    assert [call["disable"] for call in calls] == [False, False, False, True, False]
+    assert [call["disable"] for call in calls] == [False, False, False, True, False, False]
     assert calls[2]["fullgraph"] is True
     assert all(call["stack"][-1]["file"].endswith("script.py") or "torch" in call["stack"][-1]["file"] for call in calls)
 
