@@ -42,7 +42,8 @@ def writes_hidden(code: str | None) -> bool:
 def _written(line: SourceLine) -> Iterator[ast.AST]:
     for node in line.nodes:
         if isinstance(node, ast.Call):
-            inplace = (dotted(node.func) or getattr(node.func, "attr", "")).endswith("_")
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
+            inplace = name.endswith("_")
             yield from (one for one in (written_tensor(node) if inplace else None,) if one is not None)
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
         elif isinstance(node, ast.AugAssign):

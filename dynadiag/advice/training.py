@@ -112,8 +112,8 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     the program's compiled functions. A tensor from which the gradient came that leaves the graph breaks it again (GB4927), unless the
     history is kept for a second backward (torch 2.11 and 2.15).
     """
-    place, kept = context.place, context.line.given("create_graph", "retain_graph")
-    again = any(isinstance(one, ast.Constant) and one.value is True for one in kept)
+    place, given = context.place, context.line.given("create_graph", "retain_graph")
+    again = any(isinstance(one, ast.Constant) and one.value is True for one in given)
     if again and (context.torch is None or context.torch < _KEEPS_HISTORY):
         yield from withhold(
             "`create_graph=True` and `retain_graph=True` keep the history for a second backward, which this torch does not trace"
