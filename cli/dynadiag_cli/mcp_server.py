@@ -3,195 +3,209 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import json
 import os
-import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
 
 import dynadiag
+from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
+from dynadiag.files import read_small
 from dynadiag.record.directory import new_directory
 from dynadiag.render.sanitise import clean_block
-from dynadiag.trace.sources import is_recording, recording_at
+from dynadiag.scratch import scratch
+from dynadiag.trace.sources import recording_at
+from dynadiag_cli.mcp_children import Ended, run_verb
+from dynadiag_cli.mcp_confinement import Confinement, checked_code
+from dynadiag_cli.options import LONGEST_S
+from dynadiag_cli.verb_minify import Kind
 
 TEXT_CHARACTERS = 6_000
 JSON_CHARACTERS = 60_000
 """An answer goes into a context window: longer lists are cut, and `cut` says where all of it is."""
 _ENTRIES = (200, 50, 20, 10, 5, 2, 0)
-_END_S = 10.0
+_LARGEST_FILE = 64 << 20
 INSTRUCTIONS = """Diagnoses programs that use torch.compile. Begin with `explain` on a script, a run directory or a log: its findings are
 ranked, most expensive first, each with its line and the change to make. `rule` explains a code, `graph` shows a captured graph, `fix`
-applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for CI."""
+applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for CI.
+Paths lie in the folder of the server; `args` are for a script alone."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True)
 """These run the program that they are given, which may do anything; of its files none is changed by us."""
+Words = Annotated[
+    list[str], Field(max_length=1000, description="What the script is given, where target is a script; none for a recording.")
+]
+Seconds = Annotated[float, Field(ge=1, le=LONGEST_S, allow_inf_nan=False)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Codes = Annotated[list[str], Field(max_length=100)]
 
 
-async def explain(target: str, args: Sequence[str] = (), timeout_s: float = 600, python: str | None = None) -> CallToolResult:
-    """Say where a torch.compile program breaks its graph, recompiles or runs eagerly, why, and what to change.
+class Tools:
+    """The tools, for what the confinement lets through."""
 
-    `target` is a script (run with `args`), or a run directory or a log (only read).
-    """
-    run = _checked(target)
-    if _is_program(target):
+    def __init__(self, confinement: Confinement) -> None:
+        self._confinement = confinement
+        self._in_use: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def explain(self, target: str, args: Words = [], timeout_s: Seconds = 600, python: str | None = None) -> CallToolResult:  # noqa: B006
+        """Say where a torch.compile program breaks its graph, recompiles or runs eagerly, why, and what to change.
+
+        `target` is a script (run with `args`), or a run directory or a log (only read).
+        """
+        run, interpreter = target, self._confinement.checked_python(python)
+        if self._is_program(target, args):
+            directory = _new_directory(target)
+            options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
+            if interpreter is not None:
+                options["--python"] = interpreter
+            made = await run_verb("explain", options, [target, *args], limit_s=timeout_s + 120)
+            if made.status == 2 and not any(directory.glob("*.log")):
+                raise UnreadableInputError(made.error())
+            run = str(directory)
+        told = await run_verb("explain", {"--color": "never", "--no-pictures": None}, [run])
+        read = await run_verb("explain", {"--format": "json", "--no-pictures": None}, [run])
+        facts = read.json()
+        kept = {name: facts.get(name) for name in ("schema_version", "summary", "findings", "notes", "failed_passes")}
+        about = facts.get("run") or {}
+        kept["run"] = {name: about.get(name) for name in ("command", "exit_status", "signal", "complete", "directory")}
+        return _answer(told.out, kept, f"{run} (`dynadiag explain --format json`)")
+
+    async def rule(self, codes: Codes) -> CallToolResult:
+        """Explain codes of a report, such as GB0170 or DM05: what happened, why it costs something, what to change. No codes: list all."""
+        asked = [checked_code(code) for code in codes]
+        told, read = await run_verb("rule", {}, asked), await run_verb("rule", {"--json": None}, asked)
+        return _answer(_printed(told), {"rules": read.json()}, "`dynadiag rule`")
+
+    async def graph(self, run: str, graph_id: str) -> CallToolResult:
+        """The text of one captured graph (g3) of a run directory or a log, or of Inductor's output code (o0) or a guard tree (t0)."""
+        self._confinement.check_recording(run)
+        told = _printed(await run_verb("graph", {"--text": None}, [run, checked_code(graph_id)]))
+        facts = {"id": graph_id, "characters": len(told)}
+        return _answer(told, facts, f"`dynadiag graph --text {run} {graph_id}`", limit=JSON_CHARACTERS)
+
+    async def fix(self, target: str, args: Words = [], time_limit_s: Seconds = 900) -> CallToolResult:  # noqa: B006
+        """Apply the advice to a copy of a script, keep what is proven to change nothing else, and give it as a patch. Changes no file.
+
+        Runs the script many times; `target` may also be the run directory of one, which saves the first.
+        """
+        options: dict[str, str | None] = {"--time-limit": _seconds(time_limit_s)}
+        if self._is_program(target, args):
+            directory = _new_directory(target)
+            options |= {"--force": None, "--out": str(directory)}
+        else:
+            self._confinement.check_script_of_run(target)
+            directory = recording_at(Path(target))
+        async with self._in_use[os.path.realpath(directory)]:  # two of a run would write the same files
+            told = await run_verb("fix", options, [target, *args], limit_s=time_limit_s + 600)
+            if told.status > 1:  # what a run directory has then is an earlier answer
+                raise UnreadableInputError(told.error())
+            facts = _facts(directory / "fix.json", told)
+            facts["patch"] = _text(directory / "fixes.patch")
+        return _answer(told.out, facts, str(directory))
+
+    async def minify(
+        self,
+        target: str,
+        args: Words = [],  # noqa: B006
+        kind: Kind | None = None,
+        timeout_s: Seconds = 300,
+    ) -> CallToolResult:
+        """Reduce a failing torch.compile program to one small file that needs torch alone, proven in fresh processes.
+
+        `kind` looks for a failure that raises nothing: wrong_result, wrong_gradient, graph_break, recompile, ... Runs the script.
+        """
+        self._is_program(target, args, with_graph=True)
         directory = _new_directory(target)
-        made = await _verb(
-            "explain", "-q", "--force", "--out", str(directory), *_limits(timeout_s, python), target, *args, limit_s=timeout_s + 120
-        )
-        if made.status == 2 and not any(directory.glob("*.log")):
-            raise ToolError(made.error())
-        run = str(directory)
-    told = await _verb("explain", "--color", "never", "--no-pictures", run)
-    read = await _verb("explain", "--format", "json", "--no-pictures", run)
-    facts = read.json()
-    kept = {name: facts.get(name) for name in ("schema_version", "summary", "findings", "notes", "failed_passes")}
-    about = facts.get("run") or {}
-    kept["run"] = {name: about.get(name) for name in ("command", "exit_status", "signal", "complete", "directory")}
-    return _answer(told.out, kept, f"{run} (`dynadiag explain --format json`)")
+        options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
+        if kind is not None:
+            options["--kind"] = kind
+        told = await run_verb("minify", options, [target, *args], limit_s=timeout_s * 20)
+        facts = _facts(directory / "minify.json", told)
+        name = str(facts.get("reproducer") or "repro_min.py")
+        facts["reproducer_text"] = _text(directory / name) if (directory / name).parent == directory else None
+        return _answer(told.err, facts, str(directory))
+
+    async def check(
+        self,
+        target: str,
+        args: Words = [],  # noqa: B006
+        max_breaks: Limit | None = None,
+        max_recompiles: Limit | None = None,
+        max_fallbacks: Limit | None = None,
+    ) -> CallToolResult:
+        """Judge a script, run or log as CI would: which findings fail under the limits given and those in pyproject.toml."""
+        limits = {"--max-breaks": max_breaks, "--max-recompiles": max_recompiles, "--max-fallbacks": max_fallbacks}
+        options: dict[str, str | None] = {name: str(value) for name, value in limits.items() if value is not None}
+        if self._is_program(target, args):
+            options |= {"--out": str(_new_directory(target)), "--force": None}
+        with scratch("mcp") as folder:
+            options |= {"--format": "json", "-o": str(folder / "check.json")}
+            told = await run_verb("check", options, [target, *args])
+            facts = _facts(folder / "check.json", told)
+        failed = (one for one in facts.get("problems", ()) if one["status"] == "failed")
+        lines = [
+            f"{one['file']}:{one['line']}: {one['code']} {one['title']}" + (f". Fix: {one['fix']}" if one["fix"] else "") for one in failed
+        ]
+        return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
+
+    def _is_program(self, target: str, args: list[str], *, with_graph: bool = False) -> bool:
+        found = self._confinement.is_program(target, with_graph=with_graph)
+        self._confinement.check_arguments(target, found, args)
+        return found
 
 
-async def rule(codes: list[str]) -> CallToolResult:
-    """Explain codes of a report, such as GB0170 or DM05: what happened, why it costs something, what to change. No codes: list all."""
-    asked = [_checked(code) for code in codes]
-    told, read = await _verb("rule", *asked), await _verb("rule", "--json", *asked)
-    return _answer(told.out, {"rules": read.json()}, "`dynadiag rule`")
+_Tool = Callable[..., Awaitable[CallToolResult]]
+HINTS: Mapping[str, ToolAnnotations] = {"explain": RUNS, "rule": READS, "graph": READS, "fix": RUNS, "minify": RUNS, "check": RUNS}
 
 
-async def graph(run: str, graph_id: str) -> CallToolResult:
-    """The text of one captured graph (g3) of a run directory or a log, or of Inductor's output code (o0) or a guard tree (t0)."""
-    told = await _verb("graph", "--text", _checked(run), _checked(graph_id))
-    return _answer(
-        told.out, {"id": graph_id, "characters": len(told.out)}, f"`dynadiag graph --text {run} {graph_id}`", limit=JSON_CHARACTERS
-    )
-
-
-async def fix(target: str, args: Sequence[str] = (), time_limit_s: float = 900) -> CallToolResult:
-    """Apply the advice to a copy of a script, keep what is proven to change nothing else, and give it as a patch. Changes no file.
-
-    Runs the script many times; `target` may also be the run directory of one, which saves the first.
-    """
-    recording = not _is_program(_checked(target))
-    directory = recording_at(Path(target)) if recording else _new_directory(target)
-    words = () if recording else ("--force", "--out", str(directory))
-    told = await _verb("fix", *words, "--time-limit", f"{time_limit_s:g}", target, *args, limit_s=time_limit_s + 600)
-    if told.status > 1:  # what a run directory has then is an earlier answer
-        raise ToolError(told.error())
-    facts = _file(directory / "fix.json", told)
-    patch = directory / "fixes.patch"
-    facts["patch"] = patch.read_text("utf-8", "replace") if patch.is_file() else None
-    return _answer(told.out, facts, str(directory))
-
-
-async def minify(target: str, args: Sequence[str] = (), kind: str | None = None, timeout_s: float = 300) -> CallToolResult:
-    """Reduce a failing torch.compile program to one small file that needs torch alone, proven in fresh processes.
-
-    `kind` looks for a failure that raises nothing: wrong_result, wrong_gradient, graph_break, recompile, ... Runs the script.
-    """
-    directory = _new_directory(target)
-    words = ("-q", "--force", "--out", str(directory), "--timeout", f"{timeout_s:g}", *(("--kind", _checked(kind)) if kind else ()))
-    told = await _verb("minify", *words, target, *args, limit_s=timeout_s * 20)
-    facts = _file(directory / "minify.json", told)
-    repro = directory / str(facts.get("reproducer") or "repro_min.py")
-    facts["reproducer_text"] = repro.read_text("utf-8", "replace") if repro.parent == directory and repro.is_file() else None
-    return _answer(told.err, facts, str(directory))
-
-
-async def check(
-    target: str,
-    args: Sequence[str] = (),
-    max_breaks: int | None = None,
-    max_recompiles: int | None = None,
-    max_fallbacks: int | None = None,
-) -> CallToolResult:
-    """Judge a script, run or log as CI would: which findings fail under the limits given and those in pyproject.toml."""
-    limits = {"--max-breaks": max_breaks, "--max-recompiles": max_recompiles, "--max-fallbacks": max_fallbacks}
-    words = [word for name, value in limits.items() if value is not None for word in (name, str(value))]
-    directory = ("--out", str(_new_directory(target)), "--force") if _is_program(_checked(target)) else ()
-    with contextlib.ExitStack() as stack:
-        from dynadiag.scratch import scratch
-
-        found = stack.enter_context(scratch("mcp")) / "check.json"
-        told = await _verb("check", *words, *directory, "--format", "json", "-o", str(found), target, *args)
-        facts = _file(found, told)
-    failed = (one for one in facts.get("problems", ()) if one["status"] == "failed")
-    lines = [
-        f"{one['file']}:{one['line']}: {one['code']} {one['title']}" + (f". Fix: {one['fix']}" if one["fix"] else "") for one in failed
-    ]
-    return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
-
-
-TOOLS: Mapping[Callable[..., Any], ToolAnnotations] = {explain: RUNS, rule: READS, graph: READS, fix: RUNS, minify: RUNS, check: RUNS}
-
-
-def server() -> MCPServer:
+def server(confinement: Confinement) -> MCPServer:
     """The server with its tools; `run()` serves on stdin and stdout."""
-    made = MCPServer("dynadiag", version=dynadiag.__version__, instructions=INSTRUCTIONS)
-    for tool, hints in TOOLS.items():
-        made.add_tool(tool, annotations=hints, structured_output=False)
+    tools = Tools(confinement)
+    made = [_tool(getattr(tools, name), hints) for name, hints in HINTS.items()]
+    return MCPServer("dynadiag", version=dynadiag.__version__, instructions=INSTRUCTIONS, tools=made)
+
+
+def _tool(function: _Tool, hints: ToolAnnotations) -> Tool:
+    """The tool of a function, which takes no arguments but its own: what a client believes to have asked for is not left out."""
+    made = Tool.from_function(_in_one_line(function), annotations=hints, structured_output=False)
+    arguments = made.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    made.parameters = arguments.model_json_schema(by_alias=True)
     return made
 
 
-class _Ran:
-    """What a verb printed, and its exit status."""
+def _in_one_line(function: _Tool) -> _Tool:
+    """The same, with an error of ours as an error of the tool."""
 
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    def error(self) -> str:
-        """The line that says what is wrong."""
-        lines = self.err.strip().splitlines() or [f"exit status {self.status}"]
-        return clean_block(
-            next((line for line in lines if "error:" in line.lower()), lines[-1]).removeprefix("dynadiag: error: "), limit=1000
-        )
-
-    def json(self) -> Any:
-        """The JSON that it printed; ToolError where it printed none."""
+    @functools.wraps(function)
+    async def called(*args: Any, **words: Any) -> CallToolResult:
         try:
-            return json.loads(self.out)
-        except ValueError:
-            raise ToolError(self.error()) from None
+            return await function(*args, **words)
+        except DynadiagError as error:
+            raise ToolError(error.message) from None
+
+    return called
 
 
-async def _verb(*words: str, limit_s: float = 900) -> _Ran:
-    """Run a verb beside us, with nothing on its stdin: our own streams carry the protocol. It ends with its call."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "dynadiag",
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await asyncio.wait_for(child.communicate(), limit_s)
-    except TimeoutError:
-        raise ToolError(f"dynadiag {words[0]} did not end within {limit_s:g} s") from None
-    finally:
-        await _end(child)
-    made = _Ran(child.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
-    if words[0] in ("rule", "graph") and made.status:
-        raise ToolError(made.error())
-    return made
+def _seconds(value: float) -> str:
+    return f"{value:.3f}"
 
 
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """A call that was cancelled, or took too long, leaves nothing running: the verb ends its program when it is interrupted."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        if child.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(child.wait()), _END_S)
+def _printed(told: Ended) -> str:
+    if told.status:
+        raise UnreadableInputError(told.error())
+    return told.out
 
 
 def _answer(text: str, facts: Mapping[str, Any], where: str, *, limit: int = TEXT_CHARACTERS) -> CallToolResult:
@@ -218,38 +232,27 @@ def _cut(value: Any, entries: int) -> Any:
     return value if not isinstance(value, str) or len(value) <= 100 * entries + 400 else value[: 100 * entries + 400] + "..."
 
 
-def _file(path: Path, ran: _Ran) -> dict[str, Any]:
+def _facts(path: Path, ran: Ended) -> dict[str, Any]:
+    """The JSON that a verb wrote."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_small(path, _LARGEST_FILE))
     except (OSError, ValueError):
-        raise ToolError(ran.error()) from None
-    return dict(found)
+        found = None
+    if not isinstance(found, dict):
+        raise UnreadableInputError(ran.error())
+    return found
 
 
-def _checked(word: str) -> str:
-    """A word that stands where a target does: never an option."""
-    if not word or word.startswith("-"):
-        raise ToolError(f"{word!r} is no script, run, log or code")
-    return word
-
-
-def _is_program(target: str) -> bool:
-    from dynadiag.errors import DynadiagError
-
+def _text(path: Path) -> str | None:
+    """A file of ours in a folder that may be a stranger's: a link is not followed."""
     try:
-        return not is_recording(Path(target))
-    except DynadiagError as error:
-        raise ToolError(error.message) from None
-
-
-def _limits(timeout_s: float, python: str | None) -> tuple[str, ...]:
-    return ("--timeout", f"{timeout_s:g}", *(("--python", _checked(python)) if python else ()))
+        return read_small(path, _LARGEST_FILE).decode("utf-8", "replace")
+    except OSError:
+        return None
 
 
 def _new_directory(target: str) -> Path:
-    if not Path(_checked(target).partition("#")[0]).exists():
-        raise ToolError(f"no such file or folder: {target} (a script, a run directory or a log was expected)")
     try:
         return new_directory(Path.cwd(), os.path.basename(target))  # noqa: PTH119
     except OSError as error:
-        raise ToolError(f"dynadiag-runs cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"dynadiag-runs cannot be written: {error.strerror or error}") from None

@@ -15,7 +15,7 @@ EXAMPLES = """Examples:
 
   dynadiag mcp
 
-  dynadiag mcp --folder ~/project
+  dynadiag mcp --folder ~/project --python ~/project/.venv/bin/python
 """
 
 
@@ -23,11 +23,20 @@ def mcp(
     folder: Annotated[
         Path | None, typer.Option("--folder", metavar="DIR", help="Run programs in DIR [default: where the server is started].")
     ] = None,
+    allow_path: Annotated[
+        list[Path] | None,
+        typer.Option("--allow-path", metavar="DIR", help="Let calls also name what is below DIR, such as a data set; repeatable."),
+    ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option("--python", metavar="PATH", help="Let calls name this interpreter for their scripts; repeatable."),
+    ] = None,
 ) -> None:
     """Serve explain, rule, graph, fix, minify and check as tools of the Model Context Protocol, on stdin and stdout.
 
-    An agent or an editor starts it. Programs are run with this Python unless a call names another; what they print never reaches the
-    protocol. Needs the extra `mcp`. Exit status: 0 the client has gone, 2 the extra is missing.
+    An agent or an editor starts it. Calls name scripts, recordings and paths in DIR alone. Programs are run with this Python unless a call
+    names one of --python; what they print never reaches the protocol, and none outlives the server. Needs the extra `mcp`. Exit status: 0
+    the client has gone, 2 the extra is missing.
     """
     try:
         from dynadiag_cli.mcp_server import server
@@ -35,6 +44,10 @@ def mcp(
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         raise UsageError("dynadiag mcp needs the package mcp, version 2 or newer: install dynadiag[mcp]") from None
+    from dynadiag.record.guardian import guarded
+    from dynadiag_cli.mcp_confinement import Confinement
+
+    confinement = Confinement.of(folder or Path.cwd(), allow_path or (), python or ())
     if folder is not None:
         try:
             os.chdir(folder)
@@ -42,4 +55,5 @@ def mcp(
             raise UsageError(f"--folder {folder}: {error.strerror or error}") from None
     if sys.stdin.isatty():
         print("dynadiag: waiting for a client on stdin; an agent or an editor starts this command. Ctrl-C ends it.", file=sys.stderr)
-    server().run("stdio")
+    guarded(outlived=False)
+    server(confinement).run("stdio")

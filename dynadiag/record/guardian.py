@@ -93,9 +93,13 @@ class Guardian:
         if not found:
             self._lose()
 
-    def keep(self, mark: str) -> None:
-        """If we die, whatever happens in between: end each process whose environment has this entry."""
-        self._tell({"keep": mark})
+    def keep(self, mark: str, *, kill: bool = False) -> None:
+        """If we die, whatever happens in between: end each process whose environment has this entry; `kill`: without asking it first."""
+        self._tell({"keep": mark, "kill": kill})
+
+    def expect(self, marks: list[str]) -> None:
+        """If we die from now on: end each process whose environment has one of these entries. What is about to start has them."""
+        self._tell({"group": None, "marks": marks})
 
     def dismiss(self) -> None:
         """We end by ourselves: whatever still runs may, and what our dead children left goes."""
@@ -118,13 +122,18 @@ class Guardian:
             child.communicate()
 
 
-def guarded() -> Guardian:
-    """The guardian of this process, started when there is none. All that we start from now on inherits a variable that marks it as ours."""
+def guarded(*, outlived: bool = True) -> Guardian:
+    """The guardian of this process, started when there is none. All that we start from now on inherits a variable that marks it as ours.
+
+    `outlived` says whether what still runs may outlive us when we end by ourselves; False: it never may, and is killed at once. What is a
+    dynadiag itself has a guardian of its own, which then ends whatever that had started.
+    """
     global _active
     if _active is None or _active._owner != os.getpid():
         mark = f"{os.getpid()}-{os.urandom(8).hex()}"
         os.environ[OWNER] = mark
         _active = Guardian()
-        _active.keep(f"{OWNER}={mark}")
-        atexit.register(_active.dismiss)
+        _active.keep(f"{OWNER}={mark}", kill=not outlived)
+        if outlived:
+            atexit.register(_active.dismiss)
     return _active

@@ -31,12 +31,14 @@ def main() -> None:
     group: int | None = None
     marks: list[str] = []
     kept: list[str] = []
+    first = signal.SIGTERM
     for line in sys.stdin.buffer:
         told = json.loads(line)
         if "bye" in told:
             os._exit(0)
         if "keep" in told:
             kept.append(told["keep"])
+            first = signal.SIGKILL if told["kill"] else first
         if "group" in told:
             group, marks = told["group"], told["marks"]
             with contextlib.suppress(OSError):  # the program has ended already
@@ -48,7 +50,7 @@ def main() -> None:
     end = time.monotonic() + _GRACE_S
     while os.getppid() == owner and time.monotonic() < end:
         time.sleep(0.01)
-    _clean_up(group, [*kept, *marks])
+    _clean_up(group, [*kept, *marks], first)
     os._exit(0)
 
 
@@ -78,12 +80,12 @@ def _say(what: bytes) -> None:
         os.write(1, what)
 
 
-def _clean_up(group: int | None, marks: list[str]) -> None:
+def _clean_up(group: int | None, marks: list[str], first: int) -> None:
     sys.path.insert(0, __file__.rpartition("/dynadiag/")[0])
     from dynadiag.record.processes import end_orphans
     from dynadiag.scratch import sweep
 
-    end_orphans(group, [os.fsencode(mark) for mark in marks], grace_s=_GRACE_S)
+    end_orphans(group, [os.fsencode(mark) for mark in marks], first=first, grace_s=_GRACE_S)
     sweep()
 
 

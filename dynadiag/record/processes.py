@@ -72,9 +72,9 @@ def end_all(child: subprocess.Popen[bytes], mark: bytes | None, *, first: int = 
     child.wait()
 
 
-def end_orphans(group: int | None, marks: Sequence[bytes], *, grace_s: float) -> None:
+def end_orphans(group: int | None, marks: Sequence[bytes], *, first: int = signal.SIGTERM, grace_s: float) -> None:
     """The same for processes that are not our children: a group, and those with one of the entries in their environment."""
-    _signal_everywhere(group, marks, signal.SIGTERM)
+    _signal_everywhere(group, marks, first)
     deadline = time.monotonic() + grace_s
     while (_marked(marks) or _group_exists(group)) and time.monotonic() < deadline:
         time.sleep(_STEP_S)

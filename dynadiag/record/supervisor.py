@@ -165,6 +165,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     _write_info(directory, info, progress)
     mark = None if directory is None else _settings(directory, options).dumps()
     with _signals_passed_on(progress) as ignored:
+        progress.guardian.expect([f"{VARIABLE}={mark}"] if mark else [])
         progress.guardian.settle()
         child = _start(command, mark, ignored, options)
         try:
