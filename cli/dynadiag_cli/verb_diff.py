@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,6 +94,7 @@ def _read(target: list[str]) -> tuple[Path, Path]:
 def _recorded(target: list[str], git: str | None, python: str | None, old_python: str | None, timeout_s: float | None) -> tuple[Path, Path]:
     """The script recorded twice: as it was or with the old interpreter, and as it is."""
     from dynadiag import record
+    from dynadiag.record.project_root import project_root
     from dynadiag.revisions import extract, file_in
     from dynadiag.scratch import scratch
 
@@ -109,14 +111,14 @@ def _recorded(target: list[str], git: str | None, python: str | None, old_python
         file_in(copy, Path(target[0]), git)
         for line in copy.missing:
             print(f"dynadiag: --git {git}: {line}", file=sys.stderr)
-        old = _run(target, before, copy, "old")
+        root = project_root(Path(target[0]))
+        inside = root.relative_to(copy.top) if root.is_relative_to(copy.top) else Path()
+        old = _run(target, replace(before, project=copy.files / inside), copy, "old")
     return old, _run(target, options, None, "new")
 
 
 def _run(target: list[str], options: RecordOptions, copy: Copy | None, which: str) -> Path:
     """The run directory of one recording, below the current folder in any case."""
-    from dataclasses import replace
-
     from dynadiag import record
     from dynadiag.record.directory import new_directory
     from dynadiag_cli.recording import recorded

@@ -44,7 +44,7 @@ class _Parts(NamedTuple):
     ordinal: int
 
 
-SCHEME = 1
+SCHEME = 2
 """Raised when the same finding gets another fingerprint than before, so that a baseline tells which of its fingerprints are of before."""
 _LENGTHS = 5, 8, 6, 6, 6
 """Digits of the digests."""

@@ -6,6 +6,7 @@ Paths are text from a log that may come from another machine and system: they ar
 from __future__ import annotations
 
 import functools
+import posixpath
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -247,31 +248,42 @@ def resume_line(name: str | None) -> int | None:
 
 
 def project_path(file: str, run: Run) -> str:
-    """A path that is the same on another machine: relative to the run's working directory, the script's folder or site-packages.
+    """A path that is the same on another machine and from another folder: relative to the project of the program, or to site-packages.
 
-    A file that lies in none of them is named by its last two parts.
+    A file that lies in none of them is named by its last two parts. Where the project was not recorded (by an earlier
+    dynadiag, in another tool's log), relative to the run's working directory or the script's folder.
     """
     path = normal_path(file)
+    path = posixpath.normpath(path) if "/." in path else path
     installed = re.search(r".*/(?:site-packages|dist-packages|python\d+\.\d+t?)/(.+)$", path)
     if installed:
         return installed[1]
-    for root in _roots(run):
-        if _below(path, root) and path != root:
-            return path[len(root.rstrip("/")) + 1 :]
+    for folder, name in _names(run):
+        if path == folder and name:
+            return name
+        if _below(path, folder) and path != folder:
+            inside = path[len(folder.rstrip("/")) + 1 :]
+            return f"{name}/{inside}" if name else inside
     return (
         "/".join(part for part in path.split("/") if part not in ("", ".", "..")) if path.count("/") < 2 else "/".join(path.split("/")[-2:])
     )
 
 
 @of_last_run
-def _roots(run: Run) -> tuple[str, ...]:
-    """The run's own folders, found in all processes and asked for once a place."""
+def _names(run: Run) -> tuple[tuple[str, str], ...]:
+    """The run's own folders and files with their names in the project, found in all processes and asked for once a place.
+
+    Files first, then the outermost folder, so that the order of the processes does not matter; what is only around them comes last.
+    """
+    if run.project:
+        known = sorted(run.project.items(), key=lambda one: (not one[1], len(one[0]), one))
+        return tuple((normal_path(path), normal_path(name)) for path, name in (*known, *((one, "") for one in sorted(run.around, key=len))))
     roots = [run.info.cwd or ""]
     for process in run.processes:
         script = normal_path((process.argv or ("",))[0])
         if "/" in script and is_own_file(script, run):
             roots.append(script.rpartition("/")[0])
-    return tuple(islice(dict.fromkeys(normal_path(root) for root in roots if root.strip("/")), _MOST_ROOTS))
+    return tuple((root, "") for root in islice(dict.fromkeys(normal_path(root) for root in roots if root.strip("/")), _MOST_ROOTS))
 
 
 def full_place(place: Location, run: Run) -> Location | None:

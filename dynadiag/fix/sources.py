@@ -10,6 +10,7 @@ from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
 from dynadiag.fix.edits import EditError
 from dynadiag.model.report import Report
+from dynadiag.record.project_root import project_root
 
 _LONGEST_FILE = 4 << 20
 BOM: Final = "\ufeff"
@@ -77,11 +78,3 @@ def text_of(path: str) -> str:
     if len(data) > _LONGEST_FILE or "\r" in text.replace("\r\n", "\n"):
         raise EditError(f"{path} is too long or has unusual line ends")
     return text
-
-
-def project_root(script: Path) -> Path:
-    """The folder with `.git` around a script, else that with `pyproject.toml`, else its own."""
-    start = script.resolve().parent
-    above = (start, *start.parents)
-    with_project = next((one for one in above if (one / "pyproject.toml").is_file()), start)
-    return next((one for one in above if (one / ".git").exists()), with_project)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,18 @@ def program_of(report: Report) -> str:
     if words[:1] == ("-m",):
         return " ".join(words[:2])
     script = words[0] if words else _started(report)
-    return project_path(script, report.run) if script else ""
+    return project_path(_from_start(script, report), report.run) if script else ""
+
+
+def _from_start(path: str, report: Report) -> str:
+    """A path of the command line as the folder that it was typed in makes it a whole one, where the project is known."""
+    folder = report.run.info.cwd
+    return posixpath.join(folder, path) if report.run.project and folder is not None else path
+
+
+def earlier_program_of(report: Report) -> str:
+    """What the program was called in a baseline whose fingerprints are of scheme 1: from the folder that it was started in."""
+    return program_of(replace(report, run=replace(report.run, project={}, around=())))
 
 
 def _started(report: Report) -> str:
@@ -176,16 +188,25 @@ def _with_baseline(report: Report, found: list[Problem], known: Known | None) ->
 
 
 def _by_lines(report: Report, found: Sequence[Problem], known: Known, pairs: Mapping[int, int]) -> dict[int, int]:
-    """The problems that fingerprints of another scheme do not tell, by code, function and line of source, each entry once."""
-    left: dict[tuple[str, ...], list[int]] = {}
-    for number, one in enumerate(known.entries):
-        if number not in pairs.values():
-            left.setdefault((one.code, one.file, one.function, one.source), []).append(number)
+    """The problems that fingerprints of another scheme do not tell, by code, function and line of source, each entry once.
+
+    Files by their ends: until scheme 1 they were named from the folder that the program was started in.
+    """
+    left = {number: one for number, one in enumerate(known.entries) if number not in pairs.values()}
     more = {}
     for number, problem in enumerate(found):
-        if number not in pairs and (same := left.get((problem.code, *_place(problem, report).values()))):
-            more[number] = same.pop(0)
+        place = _place(problem, report)
+        same = (of for of, one in left.items() if one.code == problem.code and _is_same_place(place, asdict(one)))
+        if number not in pairs and (first := next(same, None)) is not None:
+            more[number] = first
+            del left[first]
     return more
+
+
+def _is_same_place(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return all(one[name] == other[name] for name in ("function", "source")) and (
+        one["file"] == other["file"] or one["file"].endswith(f"/{other['file']}") or other["file"].endswith(f"/{one['file']}")
+    )
 
 
 def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> Iterator[Limit]:

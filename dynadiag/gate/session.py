@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.errors import OutputError, UsageError
+from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import is_read_only, read_small
 from dynadiag.gate import baseline
-from dynadiag.gate.judge import entries_for, judge, program_of
+from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
 from dynadiag.gate.options import BASELINE, GateOptions
 from dynadiag.gate.result import GateResult
 from dynadiag.model.report import Report
@@ -41,7 +42,7 @@ def checked(report: Report, directory: Path, options: GateOptions, *, update: bo
     sources = _sources(report, directory)
     if not update or options.baseline is None:
         stored = None if options.baseline is None else baseline.read(options.baseline)
-        return judge(report, options, known=None if stored is None else stored.of(program_of(report)), sources=sources)
+        return judge(report, options, known=None if stored is None else _known(stored, report)[1], sources=sources)
     with baseline.alone(options.baseline):
         return _updated(report, options, options.baseline, sources)
 
@@ -49,17 +50,25 @@ def checked(report: Report, directory: Path, options: GateOptions, *, update: bo
 def _updated(report: Report, options: GateOptions, path: Path, sources: Mapping[str, str]) -> GateResult:
     """The outcome by the baseline in a file once it is brought up to date; other programs in it stay as they are."""
     stored = baseline.read(path)
-    program = program_of(report)
-    known = None if stored is None else stored.of(program)
+    name, known = (None, None) if stored is None else _known(stored, report)
     result = judge(report, options, known=known, sources=sources)
     info = report.run.info
     if known is not None and (info.timed_out or (info.exit_status not in (None, 0) and not info.stopped_stable)):
         note = "the program did not run to its end, so the baseline stays as it is: what is missing in it may just not have been reached"
         return replace(result, notes=(*result.notes, note))
     entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
-    programs = {} if stored is None else stored.programs
-    baseline.write(path, baseline.Baseline(programs={**programs, program: entries}))
+    others = {} if stored is None else {one: what for one, what in stored.programs.items() if one != name}
+    baseline.write(path, baseline.Baseline(programs={**others, program_of(report): entries}))
     return judge(report, options, known=entries, sources=sources)
+
+
+def _known(stored: baseline.Baseline, report: Report) -> tuple[str | None, baseline.Known | None]:
+    """What a baseline knows of the program, and by which name."""
+    name, earlier = program_of(report), earlier_program_of(report)
+    known, before = stored.of(name), stored.of(earlier)
+    if known is None and before is not None and before.scheme < SCHEME:
+        return earlier, before
+    return name, known
 
 
 def _sources(report: Report, directory: Path) -> dict[str, str]:

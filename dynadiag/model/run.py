@@ -359,6 +359,8 @@ class Run:
 
     `left_out` tells by kind how many more there were than are kept here (`trace.room`); `ranks` is None for fewer than two ranks.
     `site_prefixes` are folders with the standard library, installed packages and torch; `libraries` packages that were found elsewhere.
+    `project` says what folders (with all below them) and files are called in the program's project, `around` are roots of others; both are
+    empty where that was not recorded.
     `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line.
     """
 
@@ -380,6 +382,8 @@ class Run:
     parity: tuple[ParityCall, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
+    project: Mapping[str, str] = field(default_factory=dict)
+    around: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     ranks: RankComparison | None = None

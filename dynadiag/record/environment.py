@@ -11,6 +11,7 @@ from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_settings
 from dynadiag.record import machine, packages
+from dynadiag.record.project_root import describe_project
 
 _PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
 # torch reads CI: under it an alias that an operator does not declare is an error (torch/_functorch/config.py, 2.11 to 2.15).
@@ -18,8 +19,11 @@ _NAMES = frozenset({"CI", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MKL_NUM_THREADS",
 _SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
-def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[str, Any]:
-    """The payload of `dynadiag_environment`: versions, command line, device, directories, chosen environment variables."""
+def describe_process(dynadiag: str, rank: int | None, started_by: str, project: str | None = None) -> dict[str, Any]:
+    """The payload of `dynadiag_environment`: versions, command line, device, directories, chosen environment variables.
+
+    `project` is the root of its project where the supervisor says which.
+    """
     version = sys.modules.get("torch.version")
     return {
         "format": 1,
@@ -40,6 +44,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str) -> dict[s
         "env": _chosen_variables(),
         "site_prefixes": site_prefixes(),
         "libraries": libraries(),
+        **describe_project(project, site_prefixes()),
         "started_by": started_by,
         "machine": machine.machine_facts(),
     }

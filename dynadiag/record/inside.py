@@ -29,12 +29,15 @@ _active: Recorder | None = None
 class Recorder:
     """Writes what torch and our hooks say to one or more run directories; `failed` keeps our own errors out of the user's program."""
 
-    def __init__(self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0), project: str | None = None
+    ) -> None:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
         self.work = WorkMeter(self, timed=cost)
         self.calls = compiled_calls.CallCounter(self.work)
         self._dynadiag = dynadiag
+        self._project = project
         self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
         self._pid = os.getpid()
         self._epoch = 0
@@ -193,7 +196,7 @@ class Recorder:
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""
         try:
-            description = environment.describe_process(self._dynadiag, context.current_rank(), self._role())
+            description = environment.describe_process(self._dynadiag, context.current_rank(), self._role(), self._project)
             log.artifact("dynadiag_environment", description, self._keys(False, None))
         except Exception as error:  # noqa: BLE001 - border: whichever hook opened the log must not fail for it
             self.failed("environment", error)
@@ -278,7 +281,7 @@ def start_from_environment() -> ImportWatcher | None:
     if wanted is None or _is_compile_worker() or _active is not None:
         return None
     parity = wanted.parity_calls, wanted.parity_cap_bytes
-    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost, parity=parity)
+    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost, parity=parity, project=wanted.project)
     _active.start(wanted.directory, wanted.log_cap_bytes)
     atexit.register(_finish)
     return _active.watcher

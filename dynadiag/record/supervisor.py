@@ -249,6 +249,7 @@ def _settings(directory: Path, options: RecordOptions) -> Settings:
         dynadiag.__version__,
         parity_calls=options.parity_calls,
         parity_cap_bytes=options.parity_cap_bytes,
+        project=None if options.project is None else str(options.project),
     )
 
 

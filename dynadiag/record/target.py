@@ -36,6 +36,7 @@ class RecordOptions:
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
     `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; with `stdout_to_stderr` all of it goes to
     our stderr, since something else is expected on stdout. It gets further variables by `environment`.
+    `project` is the root of its project where that is not found around it.
     `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written.
     """
 
@@ -50,6 +51,7 @@ class RecordOptions:
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
     output: Path | None = None
     stdout_to_stderr: bool = False
+    project: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     announce: bool = False
     required: bool = False

@@ -173,6 +173,8 @@ class RunBuilder:
     notes: dict[str, int] = field(default_factory=dict)
     cut: list[str] = field(default_factory=list)
     site_prefixes: dict[str, None] = field(default_factory=dict)
+    project: dict[str, str] = field(default_factory=dict)
+    around: dict[str, None] = field(default_factory=dict)
     libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
     functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)

@@ -54,6 +54,8 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         notes=(*(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()), *run.room.notes()),
         left_out=dict(run.room.left),
         site_prefixes=tuple(run.site_prefixes),
+        project=dict(run.project),
+        around=tuple(run.around),
         libraries=tuple(run.libraries),
         blocks=run.blocks,
         functions=tuple(run.functions.values()),

@@ -25,6 +25,7 @@ _MOST_ENTRIES = 20_000
 _OF_TORCH = "payload: "  # as `torch_compat/trace/structured.py` names a payload that raised
 _NO_COST = "--cost: "  # older logs give the kind of a failed hook to the reason why nothing was measured
 _MOST_PREFIXES = 200
+_MOST_ROOTS, _LONGEST_PATH = 8, 4096
 _MOST_ARGUMENTS = 1000
 _MOST_AREAS = 20
 _LONGEST = 100_000
@@ -58,6 +59,11 @@ def environment(run: RunBuilder, process: ProcessBuilder, record: Record) -> Non
         },
     }
     process.facts.update({name: value for name, value in found.items() if value is not None})
+    for path, name in list(as_dict(facts.get("project")).items())[:_MOST_ROOTS]:
+        if isinstance(name, str) and len(run.project) < _MOST_PREFIXES:
+            run.project.setdefault(path[:_LONGEST_PATH], name[:_LONGEST_PATH])
+    if (around := as_text(facts.get("around"))) is not None and len(run.around) < _MOST_PREFIXES:
+        run.around[around[:_LONGEST_PATH]] = None
     for name, kept in (("site_prefixes", run.site_prefixes), ("libraries", run.libraries)):
         for prefix in as_texts(facts.get(name))[:_MOST_PREFIXES]:
             if len(kept) < _MOST_PREFIXES:

@@ -72,6 +72,7 @@ def run(job: RunJob) -> dict[str, Any]:
     os.chdir(job.folder)
     _redirect(Path(job.output))
     overlay.install(job.texts)
+    sys.argv = [job.script, *job.arguments]  # by which the recorder knows whose project it is
     sides: dict[str, set[bool]] = {}
     told: dict[str, Any] = {"exit_status": 0, "raised": None, "full": False, "backends": []}
     with contextlib.nullcontext() if job.log is None else dynadiag.observe(job.log, force=True):

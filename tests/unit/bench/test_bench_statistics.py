@@ -98,7 +98,13 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(count):
         ([10.0] * 30, [10.2] * 30, [10.0] * 30, "SLOWER", ""),
         ([10.0] * 30, [10.05] * 30, [10.0] * 30, "SAME", ""),
         ([10.0] * 30, [9.5] * 30, [9.0] * 30, "INCONCLUSIVE", "two processes that run the same program are 11.1 % apart here"),
-        ([10.0] * 30, [9.6] * 30, [9.6, 9.55] * 15, "INCONCLUSIVE", "two arms that run the same program already differ by up to 4.7 % here"),
+        (
+            [10.0] * 30,
+            [9.6] * 30,
+            [9.6, 9.55] * 15,
+            "INCONCLUSIVE",
+            "two arms that run the same program already differ by up to 4.7 % here",
+        ),
         # 27 % apart for the 20 rounds of 1.6 s: 1.675 was measured where later runs gave 1.204 (H200).
         ([10.0] * 20, [5.97] * 20, [7.87] * 20, "INCONCLUSIVE", "two processes that run the same program are 27.1 % apart here"),
         ([10.0] * 20, [2.0] * 20, [7.87] * 20, "FASTER", ""),

@@ -32,9 +32,12 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def record(project, folder, *, broken=True, text=None, **facts):
+def record(project, folder, *, broken=True, text=None, environment=None, **facts):
     script = str(project / "train.py")
-    log = LogBuilder().intern(script).start(0)
+    log = LogBuilder().intern(script)
+    if environment is not None:
+        log.artifact("dynadiag_environment", environment)
+    log.start(0)
     if broken:
         log.artifact("dynamo_graph_break_reason", BREAK.format(script), frame=0)
     log.artifact(
@@ -147,6 +150,28 @@ def test_baselines_of_many_programs_are_updated_at_once(project):
     found = json.loads((project / "real" / "one.json").read_text())["programs"]
     assert list(found) == [f"-m pkg.part{number}" for number in range(6)] and all(one["problems"] for one in found.values())
     assert os.listdir(project / "real") == ["one.json"]
+
+
+def test_a_program_keeps_its_baseline_wherever_it_is_started(project):
+    """Its log says what its files are called in the project; a baseline of before, where that hung on the folder, is taken over."""
+    names = {"project": {str(project.parent): ""}, "pid": 1}
+    record(project, project / "run", environment=names)
+    record(project, project / "elsewhere", environment=names, cwd="/elsewhere", command=["python", f"/{project}/./train.py"])
+    assert check("--update-baseline", "run")[0] == 0
+    file = project / "dynadiag-baseline.json"
+    assert list(json.loads(file.read_text())["programs"]) == [f"{project.name}/train.py"]
+    assert check("--baseline", file, "elsewhere")[0] == 0
+    old = json.loads(file.read_text())
+    (known,) = old["programs"].values()
+    known |= {
+        "fingerprints": 1,
+        "problems": [known["problems"][0] | {"file": "train.py", "fingerprint": "0" * 5 + "-00000000" + "-000000" * 3}],
+    }
+    file.write_text(json.dumps(old | {"programs": {"train.py": known}}))
+    status, _, err = check("--baseline", file, "run")
+    assert status == 0 and "--update-baseline rewrites it" in err
+    assert check("--update-baseline", "run")[0] == 0
+    assert list(json.loads(file.read_text())["programs"]) == [f"{project.name}/train.py"]
 
 
 @pytest.mark.parametrize("rows", [["x = x + 1", 'print("x")  # {}'], ["# {}", 'print("x")']])

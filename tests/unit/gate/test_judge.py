@@ -7,7 +7,7 @@ import pytest
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.gate.baseline import Known
-from dynadiag.gate.judge import entries_for, judge, program_of
+from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
 from dynadiag.gate.options import GateOptions
 from dynadiag.model import run as m
 from dynadiag.model.compiled import CompiledWork
@@ -165,6 +165,16 @@ def test_a_baseline_with_fingerprints_of_another_scheme_is_matched_by_lines_and_
     assert entries_for(here, result, old) == known.entries
     assert codes(judged(more, old)) == ["GB0059"]  # one entry lets one through
     assert codes(judged(here, replace(old, scheme=SCHEME))) == ["GB0059"]
+
+
+def test_a_baseline_of_before_names_hung_on_the_folder_is_matched_by_the_ends_of_files():
+    """A program in `app` that was started there: it and its file were `train.py`."""
+    was = known_after(run())
+    moved = replace(run(), project={"/home/me": ""})
+    assert [entry.file for entry in known_after(moved).entries] == ["proj/train.py"] != [entry.file for entry in was.entries]
+    here = report(moved)
+    assert (program_of(here), earlier_program_of(here)) == ("proj/train.py", "train.py")
+    assert codes(judged(here, was)) == ["GB0059"] and codes(judged(here, replace(was, scheme=1))) == []
 
 
 def test_what_the_baseline_lists_passes_and_is_not_counted():

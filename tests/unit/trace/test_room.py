@@ -203,7 +203,7 @@ def test_differences_of_compared_calls_beyond_the_room_are_counted(tmp_path, nar
 
 def test_what_processes_are_asked_once_is_not_asked_for_each_place(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(user_frames, "_roots", user_frames.of_last_run(lambda run: asked.append(run) or ()))
+    monkeypatch.setattr(user_frames, "_names", user_frames.of_last_run(lambda run: asked.append(run) or ()))
     lines = [f"[rank{n}]: Graph break in user code at /home/u/train.py:{n}\n" for n in range(50)]
     assert len(read(tmp_path, "".join(lines)).graph_breaks) == 50 and len(asked) == 1
 
