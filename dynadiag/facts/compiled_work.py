@@ -18,7 +18,8 @@ NO_TIME = "measured with --cost, in calls that use no CUDA device"
 class Work:
     """One call each of `functions` compiled functions together: its operators, how many of them were in graphs, and how many graphs ran and
     graph breaks were met in one call, at least and at most. `time` is the part of the host's time that was spent in graphs.
-    `only` is the name of the function where it is one.
+    `only` is the name of the function where it is one. The operators are also those of one call each of `eager`: parts of compiled modules
+    that were called by themselves, which is not compiled.
     """
 
     operators: int
@@ -28,6 +29,7 @@ class Work:
     breaks: tuple[int, int]
     time: float | None
     only: str | None = None
+    eager: tuple[str, ...] = ()
 
     @property
     def share(self) -> float | None:
@@ -38,22 +40,30 @@ class Work:
 @of_last_run
 def compiled_work(run: Run) -> Work | None:
     """What the calls together say, or None where none was looked at (`why_no_work`)."""
-    if not run.work:
+    compiled_calls = [one for one in run.work if one.eager is None]
+    if not compiled_calls:
         return None
-    graphs = [one.graphs for one in run.work]
-    breaks = [breaks_in(one, run) for one in run.work]
-    compiled = sum(one.in_graphs for one in run.work)
+    parts = {one.function: one.outside for one in reversed(eager_parts(run))}
+    graphs = [one.graphs for one in compiled_calls]
+    breaks = [breaks_in(one, run) for one in compiled_calls]
+    compiled = sum(one.in_graphs for one in compiled_calls)
     call_s = sum(one.call_s for one in run.work_times)
-    names = {one.function for one in run.work}
+    names = {one.function for one in compiled_calls}
     return Work(
-        operators=compiled + sum(one.outside for one in run.work),
+        operators=compiled + sum(one.outside for one in compiled_calls) + sum(parts.values()),
         compiled=compiled,
         functions=len(names),
         graphs=(min(graphs), max(graphs)),
         breaks=(min(breaks), max(breaks)),
-        time=sum(one.graph_s for one in run.work_times) / call_s if call_s else None,
+        time=sum(one.graph_s for one in run.work_times) / call_s if call_s and not parts else None,
         only=names.pop() if len(names) == 1 else None,
+        eager=tuple(sorted(parts)),
     )
+
+
+def eager_parts(run: Run) -> tuple[CompiledWork, ...]:
+    """The calls of parts of compiled modules that ran operators, none of which was compiled."""
+    return tuple(one for one in run.work if one.eager is not None and one.outside)
 
 
 def breaks_in(work: CompiledWork, run: Run) -> int:
@@ -64,7 +74,7 @@ def breaks_in(work: CompiledWork, run: Run) -> int:
 
 def why_no_work(run: Run) -> str | None:
     """Why it is not known how much runs compiled; None where it is."""
-    if run.work:
+    if any(one.eager is None for one in run.work):
         return None
     if not any("compiled_work" in process.hooks for process in run.processes):
         recorded = any(process.argv is not None for process in run.processes)

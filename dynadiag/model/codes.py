@@ -160,6 +160,11 @@ STALE_GRADIENT = _row(
     "a compiled graph writes an input in place and keeps it for its backward, which needs the old value: gradients are silently wrong",
     "error",
 )
+EAGER_PART = _row(
+    "DF15",
+    "A part of a compiled module runs eagerly",
+    "the program calls a method or a submodule of a compiled module by itself, and none of its operators is compiled",
+)
 
 # Guards
 SLOW_GUARDS = _row(

@@ -20,12 +20,24 @@ class Listing:
     text: PayloadRef
 
 
+class EagerCall(NamedTuple):
+    """A call of a method, or of a submodule, of a compiled module, which hands it on as it was: `number` names the place in its process.
+
+    `calls` is how often it was called there (until the program ended, where that was recorded), `stack` how that place was first reached.
+    """
+
+    number: int
+    is_module: bool
+    calls: int
+    stack: tuple[Location, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledWork:
     """One warmed-up call, the `call`-th of `function` in its process, looked at from inside.
 
     `in_graphs` counts the operators of the graphs that ran in it, `outside` those that it dispatched elsewhere, both without a backward;
-    `regions` says how often each compiled frame ran.
+    `regions` says how often each compiled frame ran. `eager`: what is called is part of a compiled module and is itself not compiled.
     """
 
     process: int
@@ -35,6 +47,7 @@ class CompiledWork:
     outside: int
     graphs: int
     regions: Mapping[str, int]
+    eager: EagerCall | None = None
 
 
 class CompiledTime(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dynadiag.passes import (
     find_compile_time,
     find_cuda_graphs,
+    find_eager_parts,
     find_fallbacks,
     find_graph_breaks,
     find_guards,
@@ -23,6 +24,7 @@ from dynadiag.passes.base import Pass
 ALL_PASSES: tuple[Pass, ...] = (
     find_graph_breaks.find_graph_breaks,
     find_fallbacks.find_fallbacks,
+    find_eager_parts.find_eager_parts,
     find_uncaught.find_uncaught,
     find_recompiles.find_recompiles,
     find_guards.find_guards,

@@ -21,6 +21,7 @@ from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import context, stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
+from dynadiag.torch_compat.trace.eager_methods import MethodMeter
 from dynadiag.torch_compat.trace.hooks import Hooks
 
 _active: Recorder | None = None
@@ -36,6 +37,7 @@ class Recorder:
         self.hooks = Hooks(self)
         self.work = WorkMeter(self, timed=cost)
         self.calls = compiled_calls.CallCounter(self.work)
+        self.methods = MethodMeter(self, lambda: self.calls.begun, lambda: self.work.call is not None)
         self._dynadiag = dynadiag
         self._project = project
         self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
@@ -208,6 +210,8 @@ class Recorder:
 
     def _say_goodbye(self, log: writer.TraceWriter) -> None:
         log.artifact("dynadiag_hooks", dict(self.hooks.health), {}, beyond_cap=True)
+        for method in self.methods.found():
+            log.artifact("dynadiag_eager_method", method, {}, beyond_cap=True)
         log.artifact(
             "dynadiag_exit",
             {
@@ -260,6 +264,7 @@ class Recorder:
         switches.watch_stance(eval_frame, self.hooks)
         self.work.watch(eval_frame, self.hooks)
         self.calls.watch(eval_frame, self.hooks)
+        self.methods.watch(eval_frame, self.hooks)
 
     def _on_dynamo(self, dynamo: ModuleType) -> None:
         """Dynamo was imported: the process gets a log even when nothing compiles, so that this can be said."""

@@ -368,6 +368,7 @@ def _compiled_work(run: Run) -> dict[str, Any] | None:
             "operators_compiled": one.in_graphs,
             "graphs": one.graphs,
             "breaks": breaks_in(one, run),
+            "eager_part": one.eager is not None,
         }
         for one in run.work
     ]

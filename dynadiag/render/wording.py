@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from dynadiag.facts.compiled_work import Work
-from dynadiag.facts.wording import NO_RECORDS, rank_text
+from dynadiag.facts.wording import NO_RECORDS, listed, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, Report, Severity, Summary
@@ -166,9 +166,13 @@ def compiled_work(work: Work) -> str:
 
     A break in a loop or in a function that is called twice stops a call twice, so stops are not sites.
     """
-    of = f" of {clean(work.only)}" if work.only and len(work.only) <= _LONGEST_NAME else ""
+    short = work.only is not None and len(work.only) <= _LONGEST_NAME
+    of = f" of {clean(work.only)}" if work.only is not None and short and not work.eager else ""
     time = "" if work.time is None else f" and {100 * work.time:.0f} % of its time"
-    calls = "" if work.functions == 1 else f", one call each of {plural(work.functions, 'compiled function')}"
+    what = clean(work.only) if work.only is not None and short and work.eager else plural(work.functions, "compiled function")
+    calls = "" if work.functions == 1 and not work.eager else f", one call each of {what}"
+    if work.eager:
+        calls += f" and of {listed([clean(one) for one in work.eager])}, which run{'s' if len(work.eager) == 1 else ''} eagerly"
     counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
     graphs = _span(work.graphs, "graph")
     stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")

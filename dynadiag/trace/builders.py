@@ -105,6 +105,7 @@ class ProcessBuilder:
     tensors: dict[tuple[int | None, int | None], tuple[TensorLayout, int | None]] = field(default_factory=dict)
     contexts: dict[tuple[int, bytes], FrameBuilder] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
+    eager: dict[int, int] = field(default_factory=dict)
     counters: dict[str, Mapping[str, int]] | None = None
     calls: int | None = None
     event_context: bytes | None = None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_setting
-from dynadiag.model.compiled import CompiledTime, CompiledWork
+from dynadiag.model.compiled import CompiledTime, CompiledWork, EagerCall
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
@@ -354,6 +354,30 @@ def compiled_work(run: RunBuilder, process: ProcessBuilder, record: Record) -> N
         )
 
 
+def eager_method(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_eager_method`: what one call of a part of a compiled module ran, which is not compiled; a later record replaces it."""
+    facts = record.object()
+    number, call, operators, calls = (as_id(facts.get(name)) for name in ("number", "call", "operators", "calls"))
+    if number is None or call is None or operators is None or calls is None:
+        raise BadRecordError("eager_method is mistyped")
+    eager = EagerCall(number, facts.get("kind") == "module", calls, run.share(named_stack(facts.get("stack"))))
+    found = CompiledWork(
+        process=process.index,
+        function=run.share((as_text(facts.get("function")) or "?")[:LONGEST_ERROR]),
+        call=call,
+        in_graphs=0,
+        outside=operators,
+        graphs=0,
+        regions={},
+        eager=eager,
+    )
+    if (earlier := process.eager.get(number)) is not None:
+        run.work[earlier] = found
+    elif run.room.take("calls looked at", record.payload_length):
+        process.eager[number] = len(run.work)
+        run.work.append(found)
+
+
 def compiled_time(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
     """`dynadiag_compiled_time`: how much of some calls' time was spent in graphs."""
     facts = record.object()
@@ -395,6 +419,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_cost": cost,
     "dynadiag_compiled_work": compiled_work,
     "dynadiag_compiled_time": compiled_time,
+    "dynadiag_eager_method": eager_method,
     "dynadiag_guard_cost": compiled_records.guard_cost,
     "dynadiag_parity": parity,
     "dynadiag_exit": leave,

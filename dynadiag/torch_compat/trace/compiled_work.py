@@ -16,6 +16,7 @@ from dynadiag.torch_compat.dynamo.switches import target_name
 from dynadiag.torch_compat.trace import context
 from dynadiag.torch_compat.trace.dispatched import GLUE, GRAPH, count_dispatched
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.trace.older_profiler import profiler_runs, profiler_starts, start_profiler, stop_profiler
 
 SETTER = "_maybe_set_eval_frame"
 _MOST_FUNCTIONS = 64
@@ -26,12 +27,6 @@ _GRAPH_NAME = "__compiled_fn_"
 # What runs operators that are none of the program's work: a number that is an input of a graph becomes a tensor first (`PyCodegen`,
 # `torch/_dynamo/codegen.py`), and the text of a tensor is made of its values (`torch/_tensor_str.py`, both 2.6 to 2.15).
 _NO_WORK = (("torch", "_as_tensor_fullprec"), ("torch._tensor_str", "_str"))
-# Where torch turns a profiler on: ours makes room for one that the program starts (2.6 to 2.15).
-_STARTS = (
-    ("torch.autograd.profiler", "_prepare_profiler"),
-    ("torch.autograd.profiler", "_enable_profiler"),
-    ("torch.autograd.profiler_legacy", "_enable_profiler_legacy"),
-)
 
 
 @dataclass
@@ -163,7 +158,7 @@ class WorkMeter:
             function.why_not = "this version of torch does not show where a call ends"
             self.finished.add(callback)
             return
-        if _profiler_runs():
+        if profiler_runs():
             function.why_not = "a profiler was running"
             return
         now = time.perf_counter()
@@ -200,11 +195,9 @@ class WorkMeter:
         self.call = call
         if call.profiled:
             self._mark_glue()
-            for name, start in _STARTS:
-                module = sys.modules.get(name)
-                if hasattr(module, start):
-                    self._replace(module, start, self._making_room(getattr(module, start), module))
-            _start_profiler()
+            for module, name, start in profiler_starts(self._leave):
+                self._replace(module, name, start)
+            start_profiler()
 
     def _mark_glue(self) -> None:
         """Have what `_NO_WORK` names told apart in the profile."""
@@ -214,16 +207,6 @@ class WorkMeter:
             if module is not None and hasattr(module, function):
                 original = getattr(module, function)
                 self._replace(module, function, functools.wraps(original)(disguise(_marking(original, marker, thread), module.__file__)))
-
-    def _making_room(self, start: Callable[..., Any], module: Any) -> Callable[..., Any]:
-        thread, leave = threading.get_ident(), self._leave
-
-        def dynadiag_room(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == thread:
-                leave()
-            return start(*args, **kwargs)
-
-        return functools.wraps(start)(disguise(dynadiag_room, module.__file__))
 
     def _set(self, frame: FrameType, value: Any) -> None:
         """Dynamo's callback is being set, by the wrapper of the call or of a graph: at its beginning or at its end."""
@@ -254,7 +237,7 @@ class WorkMeter:
         if events is not None:
             function.counted, function.why_not = True, None
             self._tell(call, events)
-        elif function.counted and not _profiler_runs():
+        elif function.counted and not profiler_runs():
             function.timed.append((call.graph_s, took))
         if function.counted and len(function.timed) >= self._rounds:
             self.finished.add(call.callback)
@@ -266,9 +249,9 @@ class WorkMeter:
         call, self.call = self.call, None
         while self._undo:
             self._undo.pop()()
-        if call is None or not call.profiled or call.thread != threading.get_ident() or not _profiler_runs():
+        if call is None or not call.profiled or call.thread != threading.get_ident() or not profiler_runs():
             return None
-        return sys.modules["torch"]._C._autograd._disable_profiler_legacy()
+        return stop_profiler()
 
     def _stop(self) -> None:
         """The recording ends, or this is a new process: nothing is looked at any more."""
@@ -354,16 +337,3 @@ def _runs_graph(frame: FrameType) -> bool:
         return False
     wrappers = (made.f_globals.get(name) for name in made.f_code.co_names if name.startswith(_GRAPH_NAME))
     return any(wrapper is not None and getattr(wrapper, "_torchdynamo_orig_callable", None) is function for wrapper in wrappers)
-
-
-def _profiler_runs() -> bool:
-    """Whether a profiler is on in this thread."""
-    return bool(sys.modules["torch"]._C._autograd._profiler_enabled())
-
-
-def _start_profiler() -> None:
-    """Torch's older profiler, for this thread alone: it starts in 0.05 ms, without Kineto and without a device."""
-    torch_c = sys.modules["torch"]._C
-    experimental = torch_c._profiler._ExperimentalConfig()
-    config = torch_c._profiler.ProfilerConfig(torch_c._profiler.ProfilerState.CPU, False, False, False, False, False, experimental)
-    torch_c._autograd._enable_profiler_legacy(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,8 @@ class Dispatched:
     graphs: Counter[str] = field(default_factory=Counter)
 
 
-def count_dispatched(threads: Iterable[Iterable[Any]]) -> Dispatched:
-    """Count what `_disable_profiler_legacy` gave: for each thread its events in order.
+def count_dispatched(threads: Iterable[Iterable[Any]], counts: Callable[[Any], bool] | None = None) -> Dispatched:
+    """Count what `_disable_profiler_legacy` gave: for each thread its events in order; operators outside graphs only if `counts` says so.
 
     An operator that another one dispatches is not counted, and neither is what a backward, a graph or Dynamo itself does. Backward
     graphs are no graphs here: they have no region of their own.
@@ -40,11 +40,11 @@ def count_dispatched(threads: Iterable[Iterable[Any]]) -> Dispatched:
     found = Dispatched()
     known: dict[str, bool] = {}
     for events in threads:
-        _count_thread(events, found, known)
+        _count_thread(events, found, known, counts)
     return found
 
 
-def _count_thread(events: Iterable[Any], found: Dispatched, known: dict[str, bool]) -> None:
+def _count_thread(events: Iterable[Any], found: Dispatched, known: dict[str, bool], counts: Callable[[Any], bool] | None) -> None:
     names: list[str] = []
     regions: list[str] = []
     inside = 0  # from this depth on nothing is counted; 0 where everything is
@@ -72,7 +72,7 @@ def _count_thread(events: Iterable[Any], found: Dispatched, known: dict[str, boo
             elif name in (GLUE, _LOOKUP) or name.startswith(_BACKWARD):
                 inside = len(names)
             elif _is_operator(event, name, known):
-                found.outside += 1
+                found.outside += counts is None or counts(event)
                 inside = len(names)
 
 

@@ -22,7 +22,7 @@ def record(**more):
 def read(new_log, tmp_path):
     """A run of a process with two compiled frames and these records of calls."""
 
-    def run(*works, times=(), why=None, hooks=("compiled_work",), end=True):
+    def run(*works, times=(), parts=(), why=None, hooks=("compiled_work",), end=True):
         log = new_log(7).artifact("dynadiag_environment", {"pid": 7, "argv": ["train.py"], "torch": "2.15.0"})
         log.artifact("dynadiag_hooks", dict.fromkeys(hooks, "ok")).intern("/home/me/train.py")
         log.start(0).artifact(
@@ -33,6 +33,8 @@ def read(new_log, tmp_path):
         log.metrics(0).start(1, name="torch_dynamo_resume_in_f_at_4", line=4).metrics(1)
         for one in works:
             log.artifact("dynadiag_compiled_work", one)
+        for one in parts:
+            log.artifact("dynadiag_eager_method", one)
         for one in times:
             log.artifact("dynadiag_compiled_time", one)
         if end:
@@ -52,7 +54,8 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     )
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
-    assert entry["calls"] == [{"process": 0, "function": "f", "call": 3, "operators": 8, "operators_compiled": 7, "graphs": 2, "breaks": 1}]
+    call = {"process": 0, "function": "f", "call": 3, "operators": 8, "operators_compiled": 7, "graphs": 2, "breaks": 1}
+    assert entry["calls"] == [{**call, "eager_part": False}]
 
 
 def test_one_call_each_of_several_functions_with_time(read):
@@ -130,3 +133,39 @@ def test_regions_that_no_frame_has_are_left_out(read):
     run = read(record(regions={"0/0": 2, "9/9": 1, "!0/1/0": 1, "1/" + "9" * 5000: 1, "x": 1}))
     assert run.work[0].regions == {"f0": 2}
     assert json.loads(json_report.dumps(reports.build(run)))["compiled_work"]["breaks_per_call"] == [2, 2]
+
+
+def part(function="Net.loss", **more):
+    """One call of a method of a compiled module, of 5 operators."""
+    place = {"file": "/home/me/train.py", "line": 9, "function": "<module>", "code": "net.loss(x)"}
+    return {"number": 0, "function": function, "kind": "method", "call": 2, "operators": 5, "calls": 2, "stack": [place], **more}
+
+
+def test_parts_of_a_compiled_module_that_are_called_by_themselves_count_as_eager(read):
+    run = read(record(regions={}), parts=[part(), part(calls=30), part("Net.count", number=1, operators=0)])
+    work = facts.compiled_work(run)
+    assert (work.operators, work.compiled, work.functions, work.graphs, work.eager) == (13, 7, 1, (2, 2), ("Net.loss",))
+    assert wording.compiled_work(work) == (
+        "53 % of the operators of a call run compiled (7 of 13, one call each of f and of Net.loss, which runs eagerly), in 2 graphs per call"
+    )
+    (finding,) = (one for one in reports.build(run).findings if one.code == "DF15")
+    assert (finding.where.line, finding.severity, finding.cost.value) == (9, "warning", 5)
+    assert finding.why.startswith(
+        "called 30 times; a call that was looked at ran 5 operators, none of them compiled; of all 13 operators that were counted, in one "
+        "call each, 7 run compiled."
+    )
+
+
+def test_a_small_part_is_a_note_and_no_share_is_told_without_a_compiled_call(read):
+    (finding,) = (one for one in reports.build(read(record(outside=90), parts=[part()])).findings if one.code == "DF15")
+    assert finding.severity == "note"
+    run = read(parts=[part(code="x")], why="no second call")
+    assert (facts.compiled_work(run), facts.why_no_work(run)) == (None, "no second call")
+    assert "of all" not in next(one for one in reports.build(run).findings if one.code == "DF15").why
+
+
+@pytest.mark.parametrize("odd", [{"operators": -1}, {"number": None}, {"calls": "many"}, {"call": True}])
+def test_a_mistyped_record_of_a_part_is_counted_as_skipped(read, odd):
+    run = read(record(), parts=[part(**odd)])
+    assert [one.eager for one in run.work] == [None]
+    assert run.processes[0].skipped

@@ -1,0 +1,68 @@
+"""Methods and submodules of compiled modules that the program calls by themselves: torch compiles `forward` only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynadiag.advice.eager_parts import compile_part
+from dynadiag.facts.compiled_work import compiled_work, eager_parts
+from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.user_frames import own_frame
+from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
+from dynadiag.model import codes
+from dynadiag.model.compiled import CompiledWork
+from dynadiag.model.location import Location
+from dynadiag.model.report import Cost, Finding, PassResult
+from dynadiag.model.run import Run
+from dynadiag.passes.base import Priority
+
+_SMALL = 0.1
+
+
+def find_eager_parts(run: Run) -> PassResult:
+    """One finding for each such method or submodule, at the line that calls it most often."""
+    groups: dict[str, list[tuple[CompiledWork, Location | None]]] = {}
+    for one in eager_parts(run):
+        stack = () if one.eager is None else one.eager.stack
+        groups.setdefault(one.function, []).append((one, own_frame(stack, run) or (stack[-1] if stack else None)))
+    for group in groups.values():
+        group.sort(key=lambda one: -_calls(one[0]))
+    marks = fingerprints([Subject(codes.EAGER_PART, group[0][1], name) for name, group in groups.items()], run)
+    return PassResult(findings=tuple(_finding(name, group, mark, run) for (name, group), mark in zip(groups.items(), marks, strict=True)))
+
+
+def _calls(one: CompiledWork) -> int:
+    return 0 if one.eager is None else one.eager.calls
+
+
+def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], mark: str, run: Run) -> Finding:
+    work, where = group[0]
+    module, _, part = name.rpartition(".")
+    is_module = work.eager is not None and work.eager.is_module
+    calls, operators = sum(_calls(one) for one, _ in group), max(one.outside for one, _ in group)
+    whole = compiled_work(run)
+    share = None if whole is None or not whole.operators else operators / whole.operators
+    others = unique(short_place(place) for _, place in group[1:] if place is not None)
+    on = rank_text(run, {one.process for one, _ in group})
+    rest = (
+        ""
+        if whole is None or share is None
+        else f"; of all {whole.operators:,} operators that were counted, in one call each, {whole.compiled:,} run compiled"
+    )
+    return Finding(
+        id="",
+        fingerprint=mark,
+        code=codes.EAGER_PART,
+        severity="note" if share is not None and share < _SMALL else "warning",
+        title=f"{'Submodule' if is_module else 'Method'} of a compiled module runs eagerly: {name}",
+        where=where,
+        why=(
+            f"called {plural(calls, 'time')}{f' on {on}' if on else ''}{f', also at {listed(others)}' if others else ''}; a call that was "
+            f"looked at ran {plural(operators, 'operator')}, none of them compiled{rest}. What `torch.compile` gives for {module} compiles "
+            f"calls of the module itself and hands `{part}` on as it was; a backward through it is not compiled either."
+        ),
+        fix=compile_part(part, is_module=is_module, where=where),
+        cost=Cost(value=float(operators), unit="operator a call" if operators == 1 else "operators a call", basis="counted"),
+        evidence=(),
+        rank=(float(Priority.RAN_EAGER), 0.0, -float(operators * calls)),
+    )

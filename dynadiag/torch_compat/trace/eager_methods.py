@@ -1,0 +1,250 @@
+"""What runs eagerly although its module is compiled: methods and submodules that a program calls through what `torch.compile` gave.
+
+`OptimizedModule` hands on every attribute but `forward` from the module as it was, so what they run is not compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from dynadiag.torch_compat.trace import stacks
+from dynadiag.torch_compat.trace.direct_calls import DirectCall, direct_call
+from dynadiag.torch_compat.trace.dispatched import count_dispatched
+from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
+from dynadiag.torch_compat.trace.older_profiler import profiler_runs, profiler_starts, start_profiler, stop_profiler
+
+_CLASS, _GET = "OptimizedModule", "__getattr__"
+_MOST_PLACES = 256
+_MOST_MEASURED = 3
+# How long the call before took at most: a profile of some seconds is some hundred megabytes, one with a stack for each operator much more.
+_LONGEST_S, _LONGEST_WITH_STACK_S = 5.0, 0.5
+
+
+@dataclass
+class _Place:
+    """An instruction that takes such an attribute in order to call it: how often it ran, and what was measured of it."""
+
+    code: CodeType
+    call: DirectCall
+    name: str
+    callee: CodeType
+    kind: str
+    number: int
+    stack: list[dict[str, Any]]
+    calls: int = 0
+    measured: int = 0
+    took_s: float | None = None
+    operators: int | None = None
+    compiled_inside: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.operators is not None or self.compiled_inside or self.measured >= _MOST_MEASURED
+
+
+@dataclass
+class _Running:
+    """The call that is measured: it ends when `called`, which only its caller's stack holds, is freed."""
+
+    place: _Place
+    begun: int
+    depth: int | None
+    ends: Any = None
+    began: float = 0.0
+    thread: int = field(default_factory=threading.get_ident)
+
+
+class MethodMeter:
+    """Times the first call at each place, and counts the operators of the second, where it is certain that the attribute is only called.
+
+    Nothing of ours is called in between: the caller gets a `functools.partial` of what it asked for, which has no frame of Python's. Calls
+    in which something compiled runs are left out, since their operators may be compiled.
+    """
+
+    def __init__(self, sink: Sink, begun: Callable[[], int | None], inside: Callable[[], bool]) -> None:
+        """`begun`: how many compiled calls have begun; `inside`: whether one is looked at now."""
+        self._sink, self._begun, self._inside = sink, begun, inside
+        self._places: dict[tuple[int, int], _Place | None] = {}
+        self._kept: list[CodeType] = []  # so that no other code gets the number of one of them
+        self._running: _Running | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._on = self._watched = False
+        self._switch = callback_switch()
+
+    def watch(self, eval_frame: ModuleType, hooks: Hooks) -> None:
+        """From now on; `eval_frame` is `torch._dynamo.eval_frame`."""
+        hooks.install("eager_methods", lambda: self._put_in(eval_frame, hooks))
+
+    def found(self) -> Iterator[dict[str, Any]]:
+        """What is known of each place whose operators were counted, with the number of its calls until now."""
+        return (self._record(place) for place in self._places.values() if place is not None and place.operators is not None)
+
+    def _put_in(self, eval_frame: ModuleType, hooks: Hooks) -> None:
+        owner = getattr(eval_frame, _CLASS)
+        original = vars(owner)[_GET]
+        callback = sys.modules["torch._C"]._dynamo.eval_frame.get_eval_frame_callback
+        module = sys.modules["torch"].nn.Module
+
+        def dynadiag_attribute(self_: Any, name: str) -> Any:
+            value = original(self_, name)
+            if (type(value) is MethodType or isinstance(value, module)) and self._on and callback() is None:
+                return self._taken(self_, name, value, sys._getframe(1))
+            return value
+
+        if not self._watched and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._stop)
+        self._on = self._watched = True
+        self._places.clear()
+        hooks.on_undo(self._stop)
+        hooks.replace(owner, _GET, functools.wraps(original)(disguise(dynadiag_attribute, eval_frame.__file__)))
+
+    def _taken(self, owner: Any, name: str, value: Any, frame: FrameType) -> Any:
+        try:
+            key = id(frame.f_code), frame.f_lasti
+            if key not in self._places and len(self._places) < _MOST_PLACES:
+                self._places[key] = self._place(owner, name, value, frame)
+            place = self._places.get(key)
+            if place is None or _callee(value) is not place.callee:
+                return value
+            place.calls += 1
+            if place.finished or self._running is not None or self._inside():
+                return value
+            return self._begin(place, value, frame)
+        except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
+            self._fail(error)
+            return value
+
+    def _place(self, owner: Any, name: str, value: Any, frame: FrameType) -> _Place | None:
+        self._kept.append(frame.f_code)
+        callee, call = _callee(value), direct_call(frame.f_code, frame.f_lasti)
+        if callee is None or call is None:
+            return None
+        return _Place(
+            code=frame.f_code,
+            call=call,
+            name=f"{type(owner._orig_mod).__qualname__}.{name}",
+            callee=callee,
+            kind="method" if type(value) is MethodType else "module",
+            number=len(self._places),
+            stack=[one for one in stacks.calling_stack() if not one["function"].endswith(".dynadiag_attribute")],
+        )
+
+    def _begin(self, place: _Place, value: Any, frame: FrameType) -> Any:
+        begun = self._begun()
+        with_stack = not place.call.plain
+        profiled = place.took_s is not None and place.took_s <= (_LONGEST_WITH_STACK_S if with_stack else _LONGEST_S)
+        if begun is None or profiler_runs() or (place.took_s is not None and not profiled):
+            place.measured += 1
+            return value
+        called = functools.partial(value)
+        running = _Running(place=place, begun=begun, depth=_depth(frame) if with_stack else None)
+        running.ends = weakref.ref(called, disguise(lambda _: self._ended(running), sys.modules["torch._dynamo.eval_frame"].__file__))
+        self._running = running
+        if profiled:
+            for module, name, start in profiler_starts(self._leave):
+                self._replace(module, name, start)
+            start_profiler(with_stack=with_stack)
+        running.began = time.perf_counter()
+        return called
+
+    def _ended(self, running: _Running) -> None:
+        took = time.perf_counter() - running.began
+        prior = self._switch(None)
+        try:
+            if running is not self._running or running.thread != threading.get_ident():
+                return
+            profiled, place = bool(self._undo), running.place
+            events = self._leave()
+            place.measured += 1
+            if self._begun() != running.begun:
+                place.compiled_inside = True
+            elif profiled and events is not None:
+                place.operators = count_dispatched(events, _below(running) if running.depth is not None else None).outside
+                self._sink.artifact("dynadiag_eager_method", self._record(place), context=False)
+            elif not profiled:
+                place.took_s = took
+        except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
+            self._fail(error)
+        finally:
+            self._switch(prior)
+
+    def _leave(self) -> Any:
+        """Take everything out again; gives the events of a profile."""
+        running, self._running = self._running, None
+        profiled = bool(self._undo)
+        while self._undo:
+            self._undo.pop()()
+        if running is None or not profiled or running.thread != threading.get_ident() or not profiler_runs():
+            return None
+        return stop_profiler()
+
+    def _stop(self) -> None:
+        """The recording ends, or this is a new process."""
+        self._leave()
+        self._on = False
+
+    def _fail(self, error: BaseException) -> None:
+        self._sink.failed("eager_methods", error)
+        self._stop()
+
+    def _replace(self, owner: Any, name: str, new: Any) -> None:
+        old = getattr(owner, name)
+        setattr(owner, name, new)
+        self._undo.append(lambda: setattr(owner, name, old))
+
+    def _record(self, place: _Place) -> dict[str, Any]:
+        return {
+            "number": place.number,
+            "function": place.name,
+            "kind": place.kind,
+            "call": 2,
+            "operators": place.operators,
+            "calls": place.calls,
+            "took_s": place.took_s,
+            "stack": place.stack,
+        }
+
+
+def _callee(value: Any) -> CodeType | None:
+    """The code that a call of the value begins with; None for what is compiled, excluded from compilation on purpose, or torch's own."""
+    module = sys.modules["torch"].nn.Module
+    if isinstance(value, module):
+        compiled = getattr(value, "_compiled_call_impl", None) is not None or type(value).__name__ == _CLASS
+        return None if compiled else getattr(type(value).__call__, "__code__", None)
+    function = value.__func__
+    if not isinstance(value.__self__, module) or not isinstance(function, FunctionType):
+        return None
+    attributes = vars(function)
+    if "_torchdynamo_orig_callable" in attributes or "_torchdynamo_disable" in attributes:
+        return None
+    return None if str(function.__module__).partition(".")[0] == "torch" else function.__code__
+
+
+def _depth(frame: FrameType | None) -> int:
+    """How many frames there are from this one outwards."""
+    depth = 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+def _below(running: _Running) -> Callable[[Any], bool]:
+    """Whether an operator ran in the call itself, by its stack: arguments are computed between the look-up of a method and its call."""
+    code, depth = running.place.callee, running.depth or 0
+    begins, ends = f"{code.co_filename}(", f"): {code.co_name}"
+
+    def is_below(event: Any) -> bool:
+        frames = event.stack()
+        at = len(frames) - depth - 1
+        return at >= 0 and frames[at].startswith(begins) and frames[at].endswith(ends)
+
+    return is_below
