@@ -18,6 +18,7 @@ from dynadiag.advice.replayed import unheard
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.advice.uses import changes_something
 from dynadiag.advice.written_call import texts_passed
+from dynadiag.facts.excluded import excluded_at
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
@@ -71,7 +72,8 @@ class BreakContext:
     another time. `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was
     raised while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
     those that `torch.compile` was given. `modules`: those that the user's function calls. `functions`: those of the user's that the run
-    compiled, by their names, methods among them.
+    compiled, by their names, methods among them. `excluded`: the line is not the caller, but where the user excludes the function that a
+    library calls here.
     """
 
     gb_id: str | None
@@ -112,6 +114,7 @@ class BreakContext:
     backends: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=dict)
+    excluded: Location | None = None
 
     @property
     def where(self) -> str:
@@ -149,8 +152,10 @@ Rule = Callable[[BreakContext], Iterator[Said]]
 def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> BreakContext:
     """The context of one event or site. `own` is the user's own frame when the caller has found it already."""
     stack = whole_stack(event, run)
-    own = own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
     torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
+    in_library = torch_frame is not None and not is_own_file(torch_frame.file, run)
+    excluded = excluded_at(event, run) if in_library and isinstance(event, BreakEvent) else None
+    own = excluded or own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
     reason = event.reason if isinstance(event, GraphBreak) else event.gb_type
     shown = own or torch_frame
     editable = _same_line(own, torch_frame)
@@ -198,6 +203,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         functions=_functions(run),
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
         callers=tuple(_callers(stack, run)),
+        excluded=excluded,
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice import printing, training, values
-from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, withhold
+from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, say, withhold
 from dynadiag.advice.reads import DRAWN
 from dynadiag.model.report import Advice
 
@@ -53,6 +53,13 @@ def disabled(context: BreakContext) -> Iterator[Said]:
         return
     name = re.search(r"<function ([\w.<>]+) at", context.gb_context)
     shown = f"`{name[1]}`" if name else "the function"
+    if context.excluded is not None:
+        yield from say(
+            "exclude-no-more",
+            f"{shown} is a function of yours that `torch.compiler.disable` excludes here, and the library calls it from compiled code. "
+            "Remove that if Dynamo may trace it. Where a module calls it as a hook and it has to stay in Python, compile the module's "
+            "`forward` instead (`net.forward = torch.compile(net.forward)`), around which hooks are called",
+        )
     yield from withhold(f"`torch.compiler.disable` was put on {shown}, so the break is intended")
 
 

@@ -20,6 +20,7 @@ from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
 from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
+from dynadiag.advice.refused import REFUSED
 from dynadiag.advice.scalars import SCALARS
 from dynadiag.advice.source import dotted
 from dynadiag.advice.training import TRAINING
@@ -32,7 +33,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
 
-RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES})
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES, **REFUSED})
 MOST_FIXES = 2
 
 # Breaks that carry no id: what their text says (`torch/_dynamo/exc.py` UserError, 2.11 and 2.15).
@@ -150,19 +151,16 @@ def _causal(context: BreakContext) -> Iterable[Advice]:
 
 def _library(context: BreakContext) -> str:
     """What holds for each break on a line of a library."""
-    whose, project = _whose(context)
-    upgrade = f"; a newer {project} may not have it" if project else ""
-    return f"what breaks inside is {whose}, not yours to edit{upgrade}"
+    return f"what breaks inside is {_whose(context)}, not yours to edit"
 
 
-def _whose(context: BreakContext) -> tuple[str, str]:
-    """Whose code it is and the name of the installed package; code that `exec` made has a name in angle brackets and may be anybody's."""
+def _whose(context: BreakContext) -> str:
+    """Whose code it is; code that `exec` made has a name in angle brackets and may be anybody's."""
     file = context.torch_frame.file if context.torch_frame is not None else ""
     if file.startswith("<"):
-        return "code without a source file", ""
+        return "code without a source file"
     package = re.search(r"[/\\](?:site-packages|dist-packages)[/\\]([A-Za-z]\w*)(?:[/\\]|\.py$)", file)
-    name = package[1] if package else ""
-    return (f"{name}'s code" if name else "a library's code"), name
+    return f"{package[1]}'s code" if package else "a library's code"
 
 
 def _rules(context: BreakContext) -> tuple[Rule, ...]:

@@ -43,7 +43,6 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "GB0175": _TYPE,
         "GB0194": _TYPE,
         "GB0206": _LEAF,
-        "GB0219": "no line of yours breaks the graph: the back end failed on the graph that ends here",
         "GB0225": _LEAF,
         "GB0228": "a parameter is created inside the compiled function, a new one at each call",
         "GB0233": _NESTED,

@@ -43,10 +43,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """One site that breaks the graph: all events of one torch user frame (file and line).
+    """One site that breaks the graph: all events of one torch user frame (file and line) that one line of the user's leads to.
 
-    `reason` is the most common one, `other_reasons` are further ones on the same line; `own_frame` the user line it is reached from
-    most often, `own_frames` all of them; `doubts` says in words what torch's records leave open, `unadvised` why there is
+    `reason` is the most common one, `other_reasons` are further ones on the same line; `own_frame` the user's line, `own_frames` also the
+    function where the line of some events is not known; `doubts` says in words what torch's records leave open, `unadvised` why there is
     no advice.
     """
 

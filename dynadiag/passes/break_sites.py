@@ -1,4 +1,4 @@
-"""All graph breaks of a run as sites: a site is the file and line of torch's user frame, an event one record of it."""
+"""All graph breaks of a run as sites: the line of torch's user frame as one line of the user's reaches it; an event is one record of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES, advised
-from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.excluded import excluded_at
+from dynadiag.facts.fingerprint import Subject, fingerprint, numbered
 from dynadiag.facts.lookups import kept_graphs, process_of
-from dynadiag.facts.user_frames import entry_stack, joined_stack, of_last_run, own_entry, own_frame, source_function
+from dynadiag.facts.user_frames import entry_stack, is_own_file, joined_stack, of_last_run, own_entry, own_frame, source_function
 from dynadiag.facts.wording import plural, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -21,6 +22,7 @@ from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.break_costs import break_cost
 
 MOST_SITES, MOST_REASONS = 5_000, 10
+_Key = tuple[str, int | None, str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,9 @@ def break_sites(run: Run) -> tuple[GraphBreak, ...]:
     Of a run with more than MOST_SITES the first ones; `more_sites` tells of the others.
     """
     ordered = [group for group in _groups(run).values() if group]
-    prints = fingerprints([Subject(_main(group).event.gb_id or codes.BREAK_WITHOUT_ID, _main(group).torch_frame) for group in ordered], run)
+    mains = [_main(group) for group in ordered]
+    subjects = [Subject(main.event.gb_id or codes.BREAK_WITHOUT_ID, main.torch_frame) for main in mains]
+    prints = numbered([(fingerprint(subject, run), main.own or main.torch_frame) for subject, main in zip(subjects, mains, strict=True)])
     links = _Links(run, resume_frames(run), kept_graphs(run))
     return tuple(
         _site(f"b{number}", fingerprint, group, links)
@@ -74,16 +78,28 @@ def more_sites(run: Run) -> tuple[int, int]:
     return sum(not group for group in groups.values()), sum(not _first_half(event, first_halves) for event in run.breaks) - shown
 
 
-def _groups(run: Run) -> dict[tuple[str, int | None], list[_Seen]]:
-    """The events of each site; of those beyond MOST_SITES none is kept."""
+def _groups(run: Run) -> dict[_Key, list[_Seen]]:
+    """The events of each site; of those beyond MOST_SITES none is kept.
+
+    Where the user's line is not known for some events of a line of a library, they belong to the only site that is.
+    """
     placed = _placed(run)
-    groups: dict[tuple[str, int | None], list[_Seen]] = {}
+    groups: dict[_Key, list[_Seen]] = {}
+    reached: dict[tuple[str, int | None], set[_Key]] = {}
     for position, event in enumerate(run.breaks):
         if not _first_half(event, placed):
             one = _seen(position, event, run)
-            group = groups.setdefault(_site_key(one), [])
+            key = _site_key(one)
+            reached.setdefault(key[:2], set()).add(key)
+            group = groups.setdefault(key, [])
             if group or len(groups) <= MOST_SITES:
                 group.append(one)
+    for keys in reached.values():
+        known = [key for key in keys if key[3] is not None]
+        if len(keys) > 1 and len(known) == 1 and groups[known[0]]:
+            for key in keys - set(known):
+                groups[known[0]] += groups.pop(key)
+            groups[known[0]].sort(key=lambda one: one.position)
     return groups
 
 
@@ -107,7 +123,8 @@ def _seen(position: int, event: BreakEvent, run: Run) -> _Seen:
     whole = bool(event.stack) and (torch_frame is None or (stack[-1].file, stack[-1].line) == (torch_frame.file, torch_frame.line))
     stack = stack if whole or torch_frame is None else (*stack, torch_frame)
     stack = tuple(Location(place.file, place.line, source_function(place.function), place.code) for place in stack)
-    return _Seen(position, event, frame, stack, torch_frame, _own(event, frame, stack, run, whole=whole))
+    disabled = None if torch_frame is not None and is_own_file(torch_frame.file, run) else excluded_at(event, run)
+    return _Seen(position, event, frame, stack, torch_frame, disabled or _own(event, frame, stack, run, whole=whole))
 
 
 def _own(event: BreakEvent, frame: Frame | None, stack: Sequence[Location], run: Run, *, whole: bool) -> Location | None:
@@ -140,10 +157,11 @@ def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Locatio
     return Location(place.file, place.line, source_function(place.function or known.function), place.code or known.code)
 
 
-def _site_key(one: _Seen) -> tuple[str, int | None]:
+def _site_key(one: _Seen) -> _Key:
+    own = (None, None) if one.own is None else (one.own.file, one.own.line)
     if one.torch_frame is None:
-        return f"\0{one.event.gb_type}", None
-    return one.torch_frame.file, one.torch_frame.line
+        return f"\0{one.event.gb_type}", None, None, None
+    return one.torch_frame.file, one.torch_frame.line, *own
 
 
 def _main(group: Sequence[_Seen]) -> _Seen:
@@ -200,10 +218,10 @@ def _reason(event: BreakEvent) -> str:
 
 
 def _own_frames(group: Sequence[_Seen]) -> tuple[Location, ...]:
-    """The user lines from which a site is reached, the commonest first."""
+    """The user line from which a site is reached, and the function where only that is known of some events."""
     places = Counter((one.own.file, one.own.line) for one in group if one.own is not None)
     first = {(one.own.file, one.own.line): one.own for one in reversed(group) if one.own is not None}
-    return tuple(first[key] for key, _ in places.most_common())
+    return tuple(first[key] for key, _ in sorted(places.most_common(), key=lambda place: place[0][1] is None))
 
 
 def _registered(one: _Seen, run: Run) -> RegistryEntry | None:

@@ -257,8 +257,20 @@ def _times(run: Run, group: Sequence[GraphBreak]) -> str:
 
 def _inside(group: Sequence[GraphBreak]) -> list[str]:
     """Where Dynamo really stopped, when that is inside a library."""
-    places = unique(short_place(site.torch_frame) for site in group if site.torch_frame is not None and not _is_own(site))
-    return [f"Dynamo stops inside the call, at {listed(places)}"] if places else []
+    inside = [site for site in group if site.torch_frame is not None and not _is_own(site)]
+    calls = [site for site in inside if _is_reached(site)]
+    places = unique(short_place(site.torch_frame) for site in calls)
+    elsewhere = unique(short_place(site.torch_frame) for site in inside if site not in calls)
+    return [
+        *([f"Dynamo stops inside the call, at {listed(places)}"] if places else []),
+        *([f"Dynamo stops where it is called, at {listed(elsewhere)}"] if elsewhere else []),
+    ]
+
+
+def _is_reached(site: GraphBreak) -> bool:
+    """Whether the user's line leads to the break; else it is where the user excludes the function that a library calls."""
+    own = site.own_frame
+    return own is None or own.line is None or any((place.file, place.line) == (own.file, own.line) for place in site.stack)
 
 
 def _is_own(site: GraphBreak) -> bool:

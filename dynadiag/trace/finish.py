@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 
 from dynadiag.model.compiled import ShapeFact
 from dynadiag.model.location import Location
@@ -23,7 +25,10 @@ from dynadiag.model.run import (
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.builders import FrameBuilder, RunBuilder
 from dynadiag.trace.sources import Sources
+from dynadiag.trace.stacks import printed_stack
 
+_REFUSED = "Backend compiler exception"
+_OF_OPERATOR = re.compile(r"^ *(?:Original traceback|Found from ?): ?\n", re.MULTILINE)
 _LIMIT_TITLES = ("Dynamo recompile limit exceeded", "Dynamo cache limit exceeded", "cache_size_limit reached")
 
 
@@ -39,7 +44,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         ranks=run.ranks,
         frames=tuple(_frame(run, builder) for builder in run.frames),
         graphs=tuple(run.graphs),
-        breaks=tuple(_outside_default_device(event) for event in run.breaks if event is not None),
+        breaks=tuple(_at_refused_operator(_outside_default_device(event)) for event in run.breaks if event is not None),
         recompiles=_recompiles(run),
         symbols=_symbols(run),
         phases=tuple(phase for process in run.processes for phase in process.clock.phases()),
@@ -105,6 +110,21 @@ def _outside_default_device(event: BreakEvent) -> BreakEvent:
     stack = tuple(place for place in event.stack if not _is_default_device(place))
     place = stack[-1] if stack and _is_default_device(event.torch_frame) else event.torch_frame
     return replace(event, stack=stack, torch_frame=place)
+
+
+def _at_refused_operator(event: BreakEvent) -> BreakEvent:
+    """The event of a graph that its back end refused, at the line of the operator that it names.
+
+    Torch records the line at which the graph ends, or the first of the function. What the back end raised has the line of the operator
+    (`Interpreter.run_node` in `torch/fx/interpreter.py`, `LoweringException` in `torch/_inductor/exc.py`, 2.11 to 2.15).
+    """
+    said = _OF_OPERATOR.search(event.context or "") if event.gb_type == _REFUSED else None
+    operator = () if said is None else printed_stack(takewhile(str.strip, said.string[said.end() :].split("\n")))
+    if not operator:
+        return event
+    first = (operator[0].file, operator[0].function)
+    begins = next((number for number, place in enumerate(event.stack) if (place.file, place.function) == first), len(event.stack))
+    return replace(event, stack=(*event.stack[:begins], *operator), torch_frame=operator[-1])
 
 
 def _is_default_device(place: Location | None) -> bool:

@@ -25,8 +25,8 @@ class DirectCall(NamedTuple):
 def direct_call(code: CodeType, offset: int) -> DirectCall | None:
     """The call that the attribute loaded at this instruction is made for, or None where it may be kept or passed on.
 
-    The compiler loads a method in a way of its own only where a call follows (`LOAD_METHOD`; from 3.12 on a bit of `LOAD_ATTR`). With `*` or
-    `**` among the arguments it does not, so the instructions up to the call are followed there.
+    The compiler loads a method in a way of its own only where a call follows (`LOAD_METHOD`; from 3.12 on a bit of `LOAD_ATTR`). With `*`
+    or `**` among the arguments it does not, so the instructions up to the call are followed there.
     """
     after = [one for one in dis.get_instructions(code) if one.offset >= offset]
     if not after or after[0].opname not in _LOADS_OF_ATTRIBUTES:

@@ -82,7 +82,7 @@ def test_the_id_decides_and_the_text_stands_in(gb_id, gb_type):
 def test_a_library_line_is_not_rewritten():
     found, reason = advised(event("GB0170", "y = model(x)", inner=LIBRARY), run_of())
     assert found == ()
-    assert "lib's code, not yours to edit" in reason
+    assert reason.endswith("lib's code, not yours to edit")  # whether a newer one breaks is not known
 
 
 def test_code_without_a_source_file_is_not_called_a_librarys():

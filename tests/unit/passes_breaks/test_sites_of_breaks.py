@@ -79,16 +79,6 @@ def test_library_sites_behind_one_line_make_one_finding(maker, at, library):
     assert "2 break events at 2 sites; Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
 
 
-def test_a_site_reached_from_two_own_lines_names_both(maker, at, library):
-    frame = maker.frame("step", line=1)
-    maker.breaks_at(frame, at(8), library(70))
-    maker.breaks_at(frame, at(9), library(70))
-    maker.breaks_at(frame, at(9), library(70))
-    (site,) = find_graph_breaks(maker.run()).graph_breaks
-    assert [place.line for place in site.own_frames] == [9, 8]
-    assert site.own_frame.line == 9
-
-
 def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(maker, at):
     frame = maker.frame("step", line=7, stack=(at(3, "main"),), outcome="failed")
     maker.breaks_at(frame, at(8), source="exception")
@@ -380,3 +370,43 @@ def test_other_causes_behind_a_line_are_named_once_where_they_have_one_code(make
         maker.breaks_at(frame, at(8), library(line), context=f"qualname: {name}")
     whys = [finding.why for finding in find_graph_breaks(maker.run()).findings]
     assert len(whys) == 2 and all("one of 2 causes behind this line, all GB0170;" in why for why in whys)
+
+
+def test_two_lines_of_the_user_behind_one_line_of_a_library_are_two_sites(maker, at, library):
+    frame = maker.frame("step", line=1)
+    for line, times in ((8, 2), (9, 1)):
+        for _ in range(times):
+            maker.breaks_at(frame, at(line), library(71))
+    result = find_graph_breaks(maker.run())
+    assert [(site.id, site.own_frame.line, site.events) for site in result.graph_breaks] == [("b1", 8, 2), ("b2", 9, 1)]
+    assert [one.where.line for one in result.findings] == [8, 9]
+    first, second = (site.fingerprint for site in result.graph_breaks)
+    assert second == f"{first}-1"
+
+
+def test_events_of_a_library_line_without_a_line_of_the_user_belong_to_the_only_site(maker, at, library):
+    frame = maker.frame("step", line=1)
+    maker.breaks_at(frame, at(3, "main"), torch_frame=library(71))
+    maker.breaks_at(frame, at(8), library(71))
+    (site,) = find_graph_breaks(maker.run()).graph_breaks
+    assert (site.own_frame.line, site.events) == (8, 2)
+    maker.breaks_at(frame, at(9), library(71))
+    assert len(find_graph_breaks(maker.run()).graph_breaks) == 3
+
+
+@pytest.mark.parametrize("name", ["watch", "other"])
+def test_a_function_that_the_user_excludes_is_blamed_where_it_is_excluded(maker, at, library, name):
+    frame = maker.frame("step", line=1)
+    fields = {"gb_id": "GB0098", "gb_type": "Skip calling `torch.compiler.disable()`d function"}
+    maker.breaks_at(frame, at(17), library(71), context=f"<function {name} at 0x7f32cb1aeca0>", **fields)
+    place = at(7, "<module>", "@torch.compiler.disable")
+    problem = Problem(kind="disabled", process=0, text="watch is disabled: slow", location=place, stack=(place,))
+    result = find_graph_breaks(maker.run(problems=(problem,)))
+    (finding,) = result.findings
+    if name == "other":
+        assert (finding.where.line, finding.fix) == (17, ())
+        assert "not yours to edit" in finding.why
+        return
+    assert (finding.where.line, [one.slug for one in finding.fix]) == (7, ["exclude-no-more"])
+    assert "Dynamo stops where it is called, at core.py:71" in finding.why
+    assert "not yours to edit" not in finding.why

@@ -146,7 +146,8 @@ def test_parts_of_a_compiled_module_that_are_called_by_themselves_count_as_eager
     work = facts.compiled_work(run)
     assert (work.operators, work.compiled, work.functions, work.graphs, work.eager) == (13, 7, 1, (2, 2), ("Net.loss",))
     assert wording.compiled_work(work) == (
-        "53 % of the operators of a call run compiled (7 of 13, one call each of f and of Net.loss, which runs eagerly), in 2 graphs per call"
+        "53 % of the operators of a call run compiled (7 of 13, one call each of f and of Net.loss, which runs eagerly), "
+        "in 2 graphs per call"
     )
     (finding,) = (one for one in reports.build(run).findings if one.code == "DF15")
     assert (finding.where.line, finding.severity, finding.cost.value) == (9, "warning", 5)

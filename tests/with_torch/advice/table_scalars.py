@@ -337,3 +337,24 @@ class computes_with_math_on_a_part_of_a_sum:
     def item_math(x):
         scale = 0.5 * (1 + torch.cos(math.pi * x.sum().detach() / 10))
         return x * scale
+
+
+table = torch.linspace(0.1, 0.9, 10)
+
+
+class indexes_with_a_tensor_without_dimensions:
+    breaks = {"GB0219"}
+    backend = "aot_eager"
+
+    def inputs():
+        return torch.ones(3), torch.tensor(4)
+
+    def before(x, step):
+        alpha = table[step]
+        return x * alpha
+
+    def index_with_dimension(x, step):
+        alpha = table[step.view(1)][0]
+        return x * alpha
+
+    index_capture = option("torch._dynamo.config.capture_scalar_outputs = True")
