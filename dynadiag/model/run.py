@@ -211,7 +211,8 @@ class Problem:
     `recorder` (a hook of ours failed), `no_cost` (why `--cost` measured nothing), `log_limit`, `backend_error`, `env_disabled`,
     `backward_error` (a backward did not compile; its forward may have run), `cached_code` (it came from torch's code cache and was not
     traced), `cudagraph_skip` (torch's reason; told in the first call, or while compiling), `cudagraph_partition` (a part of a graph that is
-    no CUDA graph), `cudagraph_rerecord` (a CUDA graph that was recorded once more), `unlogged_skip` (a frame was left because of a break
+    no CUDA graph), `cudagraph_recorded` and `cudagraph_rerecord` (the first CUDA graph of a graph, and each further one),
+    `cudagraph_sizes` (a graph was called with sizes that it had not met), `unlogged_skip` (a frame was left because of a break
     that torch does not tell, since logging is off).
     """
 

@@ -265,7 +265,7 @@ _WATCHED = {
     "no_tensor": "frames without a tensor",
     "cudagraph_skip": "skipped CUDA graphs",
     "cudagraph_partition": "parts of graphs that Inductor keeps out of the CUDA graphs",
-    "cudagraph_rerecord": "CUDA graphs that are re-recorded",
+    "cudagraph_rerecord": "recordings of CUDA graphs",
 }
 
 

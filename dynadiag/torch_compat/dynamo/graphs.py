@@ -74,6 +74,7 @@ def _describe(names: Names, output_graph: Any, module: Any, inputs: Any) -> dict
         "autocast": {device: bool(torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")},
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "backend": name_backend(output_graph.compiler_fn),
+        **({"side_streams": streams} if (streams := _side_streams(module)) else {}),
     }
 
 
@@ -120,6 +121,26 @@ def _classes(module: Any) -> dict[str, str]:
     """The class names of the modules that the nodes are in, by path; an entry of a stack is a path and a class, or the class's name."""
     stacks = [node.meta.get("nn_module_stack") or {} for node in module.graph.nodes]
     return {str(path): str(getattr(kind, "__name__", kind)).rpartition(".")[2] for stack in stacks for path, kind in stack.values()}
+
+
+def _side_streams(module: Any) -> dict[str, int]:
+    """The nodes that the program runs on another stream than the one that is current at the call, and the number of that stream.
+
+    `with torch.cuda.stream(s)` leaves no node, only the number as an annotation (torch/_dynamo/variables/streams.py, 2.11 to 2.15).
+    """
+    annotated = ((node.name, node.meta.get("custom")) for node in module.graph.nodes)
+    named = {name: custom["stream"] for name, custom in annotated if isinstance(custom, dict) and type(custom.get("stream")) is int}
+    others = {number for number in set(named.values()) if _is_other_stream(number)}
+    return {name: number for name, number in named.items() if number in others}
+
+
+def _is_other_stream(number: int) -> bool:
+    """Whether a stream that torch keeps under a number is not the current one of its device; False where it is not kept."""
+    try:
+        stream = sys.modules["torch._dynamo.graph_bytecode_inputs"].get_external_object_by_index(number)
+        return bool(stream.stream_id != sys.modules["torch"].accelerator.current_stream(stream.device).stream_id)
+    except (AssertionError, AttributeError, KeyError, RuntimeError):
+        return False
 
 
 def _intern(text: str | None, strings: dict[str, int]) -> int | None:

@@ -6,9 +6,12 @@ have the reason (`check_for_mutation` in torch/_inductor/cudagraph_trees.py, 2.1
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
-from types import ModuleType
+import threading
+import weakref
+from types import FrameType, ModuleType
 from typing import Any
 
 from dynadiag.torch_compat.trace import context, stacks
@@ -19,9 +22,11 @@ PARTITIONS = "torch._inductor.scheduler"
 TREES = "torch._inductor.cudagraph_trees"
 _TELLS = "log_cudagraph_skip_and_bump_counter"
 _MOST_OPERATORS = 6
-_MOST_RECORDINGS = 200
+MOST_RECORDINGS = 200
 _LONGEST_STACK = 8000
 _LONGEST_TEXT = 3000
+_FRAMES_UP = 8
+_Sizes = tuple[int, ...]
 
 
 def watch_skips(utils: ModuleType, hooks: Hooks) -> None:
@@ -29,9 +34,26 @@ def watch_skips(utils: ModuleType, hooks: Hooks) -> None:
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         reason = str(args[0] if args else kwargs.get("msg"))
-        hooks.sink.artifact("dynadiag_problem", {"kind": "cudagraph_skip", "text": reason, "stack": stacks.calling_stack()})
+        problem = {"kind": "cudagraph_skip", "text": reason, "stack": stacks.calling_stack()}
+        hooks.sink.artifact("dynadiag_problem", problem, compile_ids=_called_graph())
 
     hooks.install("cudagraph_skip", lambda: hooks.watch(utils, _TELLS, before=before, file=utils.__file__))
+
+
+def _called_graph() -> dict[str, Any] | None:
+    """The keys of the graph whose call told a skip: none of its frames is being compiled then, but its manager knows which it is.
+
+    None where no manager told it: while compiling.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES_UP):
+        if frame is None:
+            return None
+        teller = frame.f_locals.get("self") if frame.f_code.co_name in ("_run", "_update_non_cudagraph_managed_mutation") else None
+        if type(teller).__name__ == "CUDAGraphTreeManager":
+            return context.compile_ids(getattr(teller, "compile_id", None))
+        frame = frame.f_back
+    return None
 
 
 def watch_partitions(scheduler: ModuleType, hooks: Hooks) -> None:
@@ -83,33 +105,75 @@ def _left_out(scheduler: Any, nodes: Any) -> dict[str, str]:
     return found
 
 
+class _Recorded:
+    """What one manager of CUDA graph trees has met and recorded, by graph: the code that Inductor made of it, which it keeps."""
+
+    def __init__(self) -> None:
+        self.met: dict[int, list[_Sizes]] = {}
+        self.recorded: dict[int, list[_Sizes]] = {}
+        self.of_function: dict[int, int] = {}
+
+
 def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
-    """Record each CUDA graph that is recorded once more: for inputs at another address, after another graph, or for another size."""
-    recorded: dict[tuple[int, int], int] = {}
+    """Record each CUDA graph that torch records: the first of a graph, and why there is a further one (other inputs, order or sizes).
+
+    A graph with symbolic sizes is a function of its own for each size, which `add_function` runs once to warm up; only the second call with
+    a size records it, and none where a written input makes torch skip it (torch/_inductor/cudagraph_trees.py, 2.11 to 2.15). So sizes that
+    are met are told apart from those that are recorded.
+    """
+    known: weakref.WeakKeyDictionary[Any, _Recorded] = weakref.WeakKeyDictionary()
+    waiting = threading.local()
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        waiting.recording = None
         manager, inputs, function = args[0], args[1], args[2]
-        key = id(manager), function.id
-        recorded[key] = recorded.get(key, 0) + 1
-        if 1 < recorded[key] <= _MOST_RECORDINGS:
-            text = f"recorded {recorded[key]} times: {_why_again(manager, inputs, function)}"
-            problem = {"kind": "cudagraph_rerecord", "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
-            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(manager.compile_id))
+        of, model, sizes = known.setdefault(manager, _Recorded()), id(manager.ids_to_funcs[function].model), _sizes(inputs)
+        earlier = of.recorded.get(model, [])
+        if of.of_function.get(function.id):
+            why = _why_again(manager, inputs, function)
+        else:
+            why = f"another size: {_shown(sizes)}, before {', '.join(map(_shown, earlier[:5]))}" if earlier else ""
+        waiting.recording = of, model, function.id, sizes, why
 
-    def before_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        sizes, new = args[0], args[1]
-        if sizes and len(sizes) < _MOST_RECORDINGS:
-            before_it = ", ".join(str(one) for one in list(sizes)[:5])
-            text = f"recorded {len(sizes) + 1} times: another size: {new}, before {before_it}"
-            problem = {"kind": "cudagraph_rerecord", "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
-            hooks.sink.artifact("dynadiag_problem", problem)
+    def after(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if waiting.recording is None:
+            return
+        of, model, function, sizes, why = waiting.recording
+        of.of_function[function] = of.of_function.get(function, 0) + 1
+        recorded = of.recorded.setdefault(model, [])
+        recorded.append(sizes)
+        if len(recorded) <= MOST_RECORDINGS:
+            kind = "cudagraph_rerecord" if why else "cudagraph_recorded"
+            text = f"recorded {len(recorded)} times: {why}" if why else "recorded"
+            problem = {"kind": kind, "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
+            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(args[0].compile_id))
 
     def put_in() -> None:
-        hooks.watch(trees.CUDAGraphTreeManager, "record_function", before=before, file=trees.__file__)
-        utils = sys.modules[MODULE]
-        hooks.watch(utils, "maybe_warning_due_to_dynamic_shape", before=before_size, file=utils.__file__)
+        signature = inspect.signature(trees.CUDAGraphTreeManager.add_function)
+
+        def before_adding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            met = known.setdefault(given["self"], _Recorded()).met.setdefault(id(given["model"]), [])
+            met.append(_sizes(given["inputs"]))
+            if 1 < len(met) <= MOST_RECORDINGS:
+                text = f"met {len(met)} sizes: {_shown(met[-1])}, before {', '.join(map(_shown, met[:5]))}"
+                stack = stacks.calling_stack() if len(met) == 2 else []
+                problem = {"kind": "cudagraph_sizes", "text": text[:_LONGEST_TEXT], "stack": stack}
+                hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(given.get("compile_id")))
+
+        hooks.watch(trees.CUDAGraphTreeManager, "record_function", before=before, after=after, file=trees.__file__)
+        hooks.watch(trees.CUDAGraphTreeManager, "add_function", before=before_adding, file=trees.__file__)
 
     hooks.install("cudagraph_rerecord", put_in)
+
+
+def _sizes(inputs: Any) -> _Sizes:
+    """The numbers among the inputs of a graph, by which torch tells its sizes apart."""
+    return tuple(one for one in inputs if isinstance(one, int))
+
+
+def _shown(sizes: _Sizes) -> str:
+    return str(sizes[0]) if len(sizes) == 1 else str(sizes)
 
 
 def _why_again(manager: Any, inputs: Any, function: Any) -> str:
