@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.mutation_lines import writes_hidden
+from dynadiag.facts.cuda_graphs import is_inductor_without, is_skip_for_writes, recorded_as_cuda_graphs, skipped_for_writes
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import process_of, traced_by_frame
 from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
@@ -19,7 +20,7 @@ from dynadiag.facts.wording import short_place
 from dynadiag.model import codes
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
-from dynadiag.passes.mutation_graphs import GraphView
+from dynadiag.passes.mutation_graphs import GraphView, KnownInput
 
 _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
 _OWN_BREAK = "torch._dynamo.graph_break()"
@@ -29,6 +30,8 @@ _TRACE_LINE = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 _ALWAYS_SKIPS_STORAGE = (2, 15)
 _Function = tuple[int, str | None, str | None]
 _NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
+_IF_ASKED = "when this function is compiled with CUDA graphs, as with mode='reduce-overhead', on a GPU"
+_CACHED_DECISION_BEFORE = (2, 15)
 
 
 def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
@@ -97,17 +100,41 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
     if fact.kind == "storage" and _version(process) >= _ALWAYS_SKIPS_STORAGE:
         yield Effect("cudagraph_skip", "predicted", "replacing the storage of an input skips CUDA graphs in this torch, static or not")
         return
-    if fact.static:
-        yield Effect("free", "derived", "the graph writes the input in place, and the input keeps its address")
-    elif fact.static is False:
-        yield _skip(fact, run)
-
-
-def _skip(fact: Fact, run: Run) -> Effect:
     told = _told(fact, run)
-    if told is not None:
-        said = told.splitlines()[0].partition(". Found from")[0]
-        return Effect("cudagraph_skip", "observed", f"torch skipped CUDA graphs for a graph that writes here: {said}")
+    if told is not None and fact.static is not None and (not fact.static or all(one.static for one in _written(view))):
+        yield _seen(fact, told, process)
+    elif fact.static:
+        yield Effect("free", "derived", "the graph writes the input in place, and the input keeps its address")
+    elif fact.static is False and fact.frame.id in recorded_as_cuda_graphs(run):
+        detail = "the graph writes the input in place, and torch recorded it as a CUDA graph"
+        yield Effect("free", "observed", detail)
+    elif fact.static is False and is_inductor_without(view.graph, run):
+        yield Effect("free", "derived", "the graph writes the input in place, and is compiled without CUDA graphs")
+        yield Effect("cudagraph_skip", "predicted", "CUDA graphs would be skipped: the input has no fixed address", condition=_IF_ASKED)
+    elif fact.static is False:
+        yield _skip(fact)
+
+
+def _written(view: GraphView) -> Iterator[KnownInput]:
+    """The inputs that AOTAutograd says the graph itself writes."""
+    if view.aot is not None:
+        yield from (one for one in view.inputs if one.index < len(view.aot.inputs) and view.aot.inputs[one.index].mutates_data)
+
+
+def _seen(fact: Fact, told: str, process: Process | None) -> Effect:
+    said = told.splitlines()[0].partition(". Found from")[0]
+    detail = f"torch skipped CUDA graphs for a graph that writes here: {said}"
+    if fact.static:
+        detail += ", although the address of each input that it writes is marked as static"
+        if (0, 0) < _version(process) < _CACHED_DECISION_BEFORE:  # not in its key: `_reduce_aot_config`, torch/_functorch, 2.11
+            detail += (
+                "; code from the cache on disk keeps what this torch decided when the address was not marked: run once with "
+                "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
+            )
+    return Effect("cudagraph_skip", "observed", detail)
+
+
+def _skip(fact: Fact) -> Effect:
     detail = (
         "the graph writes an input that has no fixed address, so CUDA graphs would be skipped (mode='reduce-overhead', on a GPU), "
         "unless the tensor comes from a region that runs as a CUDA graph"
@@ -118,14 +145,16 @@ def _skip(fact: Fact, run: Run) -> Effect:
 
 
 def _told(fact: Fact, run: Run) -> str | None:
-    """Torch's words that it skipped this graph for its writes: while compiling, or in a first call, which names the line of one write."""
-    compiling = fact.frame.metrics.cudagraph_skip_reason if fact.frame.metrics is not None else None
-    if compiling is not None and "mutated inputs" in compiling:
-        return compiling
+    """Torch's words that it skipped this graph for its writes: while compiling, or in a first call.
+
+    Those of a log without the graph that was called count where they name the line of one write.
+    """
+    if (told := skipped_for_writes(run).get(fact.frame.id)) is not None:
+        return told
     lines = {(normal_path(one.file), one.line) for site in fact.sites for one in (site.where, site.inner) if one is not None}
     known = _skips_by_line(run)
-    told = [at for line in lines if (at := known.get((fact.frame.key.process, *line))) is not None]
-    return run.problems[min(told)].text if told else None
+    named = [at for line in lines if (at := known.get((fact.frame.key.process, *line))) is not None]
+    return run.problems[min(named)].text if named else None
 
 
 @of_last_run
@@ -133,7 +162,8 @@ def _skips_by_line(run: Run) -> Mapping[tuple[int, str, int | None], int]:
     """By process and the line that writes the position of torch's first word that it skipped CUDA graphs."""
     found: dict[tuple[int, str, int | None], int] = {}
     for position, problem in enumerate(run.problems):
-        if problem.kind == "cudagraph_skip" and "mutated inputs" in problem.text and (named := _TRACE_LINE.findall(problem.text)):
+        unplaced = problem.frame is None and is_skip_for_writes(problem.kind, problem.text)
+        if unplaced and (named := _TRACE_LINE.findall(problem.text)):
             found.setdefault((problem.process, normal_path(named[-1][0]), int(named[-1][1])), position)
     return found
 

@@ -86,7 +86,7 @@ def sorted_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
     for effect in effects:
         kept.setdefault((effect.kind, effect.basis, effect.condition), effect)
     found = sorted(kept.values(), key=lambda one: (severity_of(one.kind), one.condition is not None))
-    costly = any(one.kind != "free" for one in found)
+    costly = any(one.kind != "free" and one.condition is None for one in found)
     return tuple(one for one in found if one.kind != "free" or not costly)
 
 

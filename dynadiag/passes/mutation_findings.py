@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.mutations import why_nothing
+from dynadiag.facts.cuda_graphs import asks_for_cuda_graphs
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import config_value
@@ -33,11 +34,24 @@ def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding,
     """One finding for each line and code whose worst effect is told here."""
     groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
     for mutation in mutations:
-        told = mutation.worst in _TOLD_HERE or mutation.code == codes.UNDECLARED_WRITE
-        if told and not (mutation.worst == "error" and mutation.code in _TOLD_AS_BREAK and mutation.graph is None):
+        kind = _kind(mutation)
+        if kind is not None and not (kind == "error" and mutation.code in _TOLD_AS_BREAK and mutation.graph is None):
             where = place_of(mutation) or Location("")
-            groups.setdefault((mutation.code, where.file, where.line, mutation.worst), []).append(mutation)
-    return tuple(_finding(group, run) for group in groups.values())
+            groups.setdefault((mutation.code, where.file, where.line, kind), []).append(mutation)
+    return tuple(_finding(group, key[3], run) for key, group in groups.items())
+
+
+def _kind(mutation: Mutation) -> str | None:
+    """What the finding of a mutation is about; None where none is told here. A write that would only cost CUDA graphs is worth a note."""
+    if mutation.code == codes.UNDECLARED_WRITE:
+        return _UNDECLARED
+    if mutation.worst == "free" and mutation.code == codes.INPUT_WITHOUT_ADDRESS and _effects_of(mutation, "cudagraph_skip"):
+        return "cudagraph_skip"
+    return mutation.worst if mutation.worst in _TOLD_HERE else None
+
+
+def _effects_of(mutation: Mutation, kind: str) -> list[Mapping[str, str]]:
+    return [effect for effect in mutation.effects if effect["kind"] == kind]
 
 
 def place_of(mutation: Mutation) -> Location | None:
@@ -48,9 +62,9 @@ def place_of(mutation: Mutation) -> Location | None:
     return None
 
 
-def _finding(group: Sequence[Mutation], run: Run) -> Finding:
+def _finding(group: Sequence[Mutation], kind: str, run: Run) -> Finding:
     first = group[0]
-    where, kind = place_of(first), _UNDECLARED if first.code == codes.UNDECLARED_WRITE else str(first.worst)
+    where = place_of(first)
     size = _size(group)
     severity = _severity(kind, size, group, run)
     return Finding(
@@ -93,8 +107,12 @@ def _severity(kind: str, size: int | None, group: Sequence[Mutation], run: Run) 
 
 
 def wants_cuda_graphs(group: Sequence[Mutation], run: Run) -> bool:
-    """Whether the run asked for CUDA graphs: by a mode of torch.compile, or by inductor's option."""
-    processes = {frame.key.process for one in group if (frame := run.frame(one.frame)) is not None}
+    """Whether one of the functions that write was compiled with CUDA graphs; where no record says how, whether any of its process was."""
+    graphs = {graph.id: graph for graph in run.graphs}
+    told = [(one, None if one.graph is None else asks_for_cuda_graphs(graphs[one.graph], run)) for one in group]
+    if any(asks for _, asks in told):
+        return True
+    processes = {frame.key.process for one, asks in told if asks is None and (frame := run.frame(one.frame)) is not None}
     modes = {mode for process in processes for mode in _modes(run).get(process, ())}
     return bool(modes & _CUDA_GRAPH_MODES) or any(config_value(run, index, "inductor", "triton.cudagraphs") is True for index in processes)
 
@@ -122,6 +140,7 @@ _TITLES = {
     "error of sizes": "Compilation failed: an input changes its sizes while it is traced ({inputs})",
     "eager_fallback": "AOTAutograd refuses this mutation, so the frame runs eagerly: {inputs}",
     "cudagraph_skip": "Written input without a fixed address: CUDA graphs would be skipped ({inputs})",
+    "cudagraph_skip marked": "CUDA graphs were skipped for a written input that is marked as static ({inputs})",
     "cudagraph_skip seen": "Written input without a fixed address: CUDA graphs were skipped ({inputs})",
     "copy_back": "Copied back after every call: {inputs}",
     "extra_copy": "Not written in place: {inputs}",
@@ -131,14 +150,14 @@ _TITLES = {
 
 def _title(kind: str, group: Sequence[Mutation]) -> str:
     if kind == "cudagraph_skip" and all(_was_seen(one) for one in group):
-        kind = "cudagraph_skip seen"
+        kind = "cudagraph_skip marked" if group[0].code == codes.STATIC_INPUT else "cudagraph_skip seen"
     if kind == "error" and group[0].code == codes.SIZES_CHANGED:
         kind = "error of sizes"
     return _TITLES[kind].format(inputs=listed([readable(one.input) for one in group]))
 
 
 def _was_seen(mutation: Mutation) -> bool:
-    return any(effect["kind"] == "cudagraph_skip" and effect["basis"] == "observed" for effect in mutation.effects)
+    return any(effect["basis"] == "observed" for effect in _effects_of(mutation, "cudagraph_skip"))
 
 
 def _why(group: Sequence[Mutation]) -> str:

@@ -73,9 +73,17 @@ def _describe(names: Names, output_graph: Any, module: Any, inputs: Any) -> dict
         "inference": bool(torch.is_inference_mode_enabled()),
         "autocast": {device: bool(torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")},
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
-        "backend": name_backend(output_graph.compiler_fn),
+        "backend": _with_cuda_graphs(name_backend(output_graph.compiler_fn)),
         **({"side_streams": streams} if (streams := _side_streams(module)) else {}),
     }
+
+
+def _with_cuda_graphs(backend: dict[str, Any]) -> dict[str, Any]:
+    """The back end, and of Inductor whether CUDA graphs are on for this graph: by its own options, else by the config (and environment)."""
+    config = sys.modules.get("torch._inductor.config")
+    if backend["backend"] != "inductor" or config is None:
+        return backend
+    return {**backend, "cuda_graphs": bool(backend["options"].get("triton.cudagraphs", config.triton.cudagraphs))}
 
 
 def _describe_input(node: Any, value: Any, storages: dict[int, int], names: Names) -> dict[str, Any]:
