@@ -10,9 +10,29 @@ from dynadiag.model.report import Advice
 _SKIP_SIZES = "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs"
 
 
-def partition_advice(reasons: Sequence[str], on_cpu: Sequence[str]) -> tuple[Advice, ...]:
+SIZES_THAT_REPEAT = Advice(
+    slug="sizes-that-repeat",
+    text=(
+        "Make the sizes repeat (pad to a few), and pass a number that changes with each call as a tensor. Where neither is possible, "
+        "CUDA graphs cannot help: compile without them."
+    ),
+)
+"""Where sizes do not repeat, so that none is ever recorded (2.11 to 2.15)."""
+
+NUMBER_READ = Advice(
+    slug="number-stays-tensor",
+    text=(
+        "Keep the number that is read from a tensor (`.item()`) a tensor: drop `.item()` where it is only computed with. An int that is "
+        "read so is a size to CUDA graphs: each value would be recorded anew."
+    ),
+)
+
+
+def partition_advice(reasons: Sequence[str], on_cpu: Sequence[str], operators: Sequence[str] = ()) -> tuple[Advice, ...]:
     """The change for the first reason that has one (`Scheduler.should_partition`, 2.11 to 2.15); `on_cpu` are the inputs on the CPU."""
     text = " ".join(reasons)
+    if operators and all("_local_scalar_dense" in name for name in operators):
+        return (NUMBER_READ,)
     if re.search(r"\bcpu ops|DeviceCopy ops|cross-device ops", text):
         if any(name.endswith("(a number)") for name in on_cpu):
             text = "A number that changes is passed into the graph as a tensor on the CPU. Make it a tensor on the GPU where it is set, as"

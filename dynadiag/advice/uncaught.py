@@ -6,6 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from dynadiag.advice.cuda_graphs import NUMBER_READ
+from dynadiag.advice.streams import STREAMS_OUTSIDE
 from dynadiag.facts.lookups import first_graphs
 from dynadiag.facts.wording import script_arguments
 from dynadiag.model.report import Advice
@@ -20,6 +22,9 @@ _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
 _NO_FAKE = re.compile(
     r"no fake impl registered for <CustomOpDef\((?P<custom>[\w.]+::\w+)\)>.*?(?:`(?P<name>\w+)\.register_fake`|$)", re.DOTALL
 )
+# `CUDAGraphNode` takes tensors and ints, no float made of a captured `.item()` (torch/_inductor/cudagraph_trees.py, 2.11 and 2.15).
+_RECORDS_INPUTS = "_allocate_and_copy_recording_inputs"
+_OF_STREAMS = re.compile(r"no fake impl registered for <CustomOpDef\(streams::\w+\)>")  # 2.11, of a backward
 _NO_COMPILER = re.compile(r"\bInvalidCxxCompiler: No working C\+\+ compiler found")  # `torch/_inductor/exc.py`, 2.15
 # Nothing of the compiler failed: the back end has no such name, the program asked for what cannot be.
 _NO_REPRODUCER = frozenset(
@@ -45,9 +50,11 @@ CATCH_BOTH = Advice(
 )
 
 
-def uncaught_advice(text: str, run: Run) -> tuple[Advice, ...]:
-    """What is known for this text of torch, then how to see what eager does."""
-    found = tuple(_chosen(text))
+def uncaught_advice(text: str, run: Run, raised_in: str = "") -> tuple[Advice, ...]:
+    """What is known for this text of torch or for the function of torch's that raised, then how to see what eager does."""
+    found = (
+        (NUMBER_READ,) if raised_in.rpartition(".")[2] == _RECORDS_INPUTS and text.startswith("AssertionError") else tuple(_chosen(text))
+    )
     if any(FUNCTIONAL in one.text for one in run.functions):  # it would run then, with wrong results
         return tuple(one for one in found if one.slug != "backend-without-aot")
     return found
@@ -62,6 +69,8 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
         )
         keep = "Avoid decisions based on that size (a comparison with a number, a parameter of a fixed shape): it then stays dynamic."
         return Advice(slug="maybe-mark-dynamic", text=maybe), Advice(slug="keep-size-open", text=keep)
+    if _OF_STREAMS.search(text):
+        return (STREAMS_OUTSIDE,)
     if (missing := _NO_FAKE.search(text)) is not None:
         decorator = f"@{missing['name']}.register_fake" if missing["name"] else f'@torch.library.register_fake("{missing["custom"]}")'
         says = (

@@ -68,4 +68,6 @@ def skipped_for_writes(run: Run) -> Mapping[str, str]:
 @of_last_run
 def recorded_as_cuda_graphs(run: Run) -> frozenset[str]:
     """The frames of which a graph was recorded as a CUDA graph."""
-    return frozenset(one.frame for one in run.problems if one.kind in ("cudagraph_recorded", "cudagraph_rerecord") and one.frame is not None)
+    return frozenset(
+        one.frame for one in run.problems if one.kind in ("cudagraph_recorded", "cudagraph_rerecord") and one.frame is not None
+    )

@@ -82,6 +82,15 @@ CUDA_GRAPH_AGAIN = _row(
     "a CUDA graph was re-recorded for a different size, address or order; with the reason and the number of recordings",
     "warning",
 )
+CUDA_GRAPH_NEVER = _row(
+    "DC07", "No CUDA graph was recorded", "a graph was called with several sizes, and torch recorded a CUDA graph for none of them", "note"
+)
+ONE_STREAM = _row(
+    "DC08",
+    "Compiled code ignores a CUDA stream",
+    "work that the program puts on another CUDA stream runs on the current one, in order with the rest",
+    "warning",
+)
 
 # Code that ran eager, or ended
 NOTHING_COMPILED = _row(

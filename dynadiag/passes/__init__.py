@@ -15,6 +15,7 @@ from dynadiag.passes import (
     find_rank_differences,
     find_rank_groups,
     find_recompiles,
+    find_side_streams,
     find_stale_gradients,
     find_uncaught,
 )
@@ -30,6 +31,7 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_guards.find_guards,
     find_compile_time.find_compile_time,
     find_cuda_graphs.find_cuda_graphs,
+    find_side_streams.find_side_streams,
     find_mutations.find_mutations,
     find_parity.find_parity,
     find_random_numbers.find_random_numbers,

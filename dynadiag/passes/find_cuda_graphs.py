@@ -1,15 +1,16 @@
-"""CUDA graphs: graphs that got none, parts that run outside of theirs, and recordings that were made again."""
+"""CUDA graphs: graphs that got none, parts that run outside of theirs, recordings made again, and sizes for which there was none."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.cuda_graphs import partition_advice, rerecord_advice, skip_advice
+from dynadiag.advice.cuda_graphs import SIZES_THAT_REPEAT, partition_advice, rerecord_advice, skip_advice
+from dynadiag.facts.cuda_graphs import is_skip_for_writes, recorded_as_cuda_graphs, skipped_for_writes
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import traced_by_frame
-from dynadiag.facts.user_frames import own_entry, own_frame
+from dynadiag.facts.user_frames import of_last_run, own_entry, own_frame
 from dynadiag.facts.wording import frame_text, listed, plural, times, unique
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -20,12 +21,16 @@ from dynadiag.trace.stacks import printed_stack
 
 _PARTS = re.compile(r"partition \d+ of (?P<parts>\d+) is no CUDA graph \((?P<kept>\d+) are\): (?P<why>.*)", re.DOTALL)
 _COUNT = re.compile(r"recorded (?P<count>\d{1,6}) times: (?P<why>.*)", re.DOTALL)
+_SIZES = re.compile(r"met (?P<count>\d{1,6}) sizes: ")
+_ANOTHER_SIZE = "another size"
+_AT_MOST = 200  # of one graph, as the recorder writes them (`cudagraph_skips.MOST_RECORDINGS`)
 _ADDRESSES = re.compile(r"(?:\s*input name: \w+\.)? data pointer changed from (?:\d+|None) to \d+\.")
 _FOUND_FROM = re.compile(r"\.? ?(?:Found from ?:|input stack trace:)")
 _PLUMBING = ("getitem", "AssertScalar")
 _CPU = ("cpu", "device(type='cpu')")
 _NUMBER = re.compile(r"___as_tensor\((.+)\)")
 _LONGEST = 300
+_UNITS = {codes.CUDA_GRAPH_AGAIN: "recordings"}
 
 
 def find_cuda_graphs(run: Run) -> PassResult:
@@ -51,12 +56,24 @@ def _key(problem: Problem, run: Run) -> tuple[object, ...] | None:
     where = _where(problem, run)
     place = None if where is None else (where.file, where.line)
     if problem.kind == "cudagraph_skip":
-        return None if "mutated inputs" in problem.text else (codes.CUDA_GRAPH_SKIPPED, place, _first(problem.text))
+        return None if is_skip_for_writes(problem.kind, problem.text) else (codes.CUDA_GRAPH_SKIPPED, place, _first(problem.text))
     if problem.kind == "cudagraph_partition" and _PARTS.match(problem.text):
         return (codes.CUDA_GRAPH_CUT, place, tuple(reason for reason, _ in _operators(problem))) if _operators(problem) else None
     if problem.kind == "cudagraph_rerecord" and (match := _COUNT.match(problem.text)):
-        return codes.CUDA_GRAPH_AGAIN, place, "size" if match["why"].startswith("another size") else _first(match["why"])
+        if not match["why"].startswith(_ANOTHER_SIZE):
+            return codes.CUDA_GRAPH_AGAIN, place, _first(match["why"])
+        # Older recorders wrote it for each size that was met, recorded or not; those of today write the first recording of a graph too.
+        return (codes.CUDA_GRAPH_AGAIN, place, _ANOTHER_SIZE) if problem.process in _tells_recordings(run) else None
+    if problem.kind == "cudagraph_sizes" and _SIZES.match(problem.text):
+        done = problem.frame in recorded_as_cuda_graphs(run) or problem.frame in skipped_for_writes(run)
+        return None if done or problem.frame is None else (codes.CUDA_GRAPH_NEVER, place)
     return None
+
+
+@of_last_run
+def _tells_recordings(run: Run) -> frozenset[int]:
+    """The processes whose recorder wrote down the first recordings of CUDA graphs."""
+    return frozenset(problem.process for problem in run.problems if problem.kind == "cudagraph_recorded")
 
 
 def _first(text: str) -> str:
@@ -66,6 +83,8 @@ def _first(text: str) -> str:
 
 def _where(problem: Problem, run: Run) -> Location | None:
     frame = run.frame(problem.frame) if problem.frame else None
+    if problem.kind == "cudagraph_sizes":  # of many, only the first has a stack
+        return None if frame is None else own_entry(frame, run)
     printed = _FOUND_FROM.split(problem.text)[1:]
     found = own_frame(printed_stack(printed[-1].split("\n")), run) if printed else None
     return found or own_frame(problem.stack, run) or (None if frame is None else own_entry(frame, run))
@@ -88,10 +107,15 @@ def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Ad
         where=where,
         why=why,
         fix=fix,
-        cost=Cost(value=float(len(group)), unit="recordings" if code == codes.CUDA_GRAPH_AGAIN else "graphs", basis="counted"),
+        cost=Cost(value=float(len(_unit(code, group))), unit=_UNITS.get(code, "graphs"), basis="counted"),
         evidence=unique(problem.frame for problem in group if problem.frame)[:20],
-        rank=(float(Priority.RECOMPILED), 0.0, -float(len(group))),
+        rank=(float(Priority.REMARK if codes.severity_of(code) == "note" else Priority.RECOMPILED), 0.0, -float(len(group))),
     )
+
+
+def _unit(code: str, group: Sequence[Problem]) -> Sequence[object]:
+    """What a finding counts: recordings, or graphs; of those that were met with many sizes each once."""
+    return unique(str(problem.frame) for problem in group) if code == codes.CUDA_GRAPH_NEVER else group
 
 
 def _skipped(group: Sequence[Problem], run: Run) -> Finding:
@@ -121,7 +145,7 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     if any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators):
         sentences.append("Inductor generated C++ code for its CPU operators, which needs a C++ compiler.")
     title = f"Part of the graph runs outside its CUDA graph: {listed(reasons)}"
-    return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu), group, run)
+    return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu, names), group, run)
 
 
 def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterator[str]:
@@ -140,10 +164,28 @@ def _again(group: Sequence[Problem], run: Run) -> Finding:
     found = [match for problem in group if (match := _COUNT.match(problem.text))]
     reason = _first(found[-1]["why"])
     said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"
-    again = f"{plural(len(group), 'more recording')} after the first: {said}."
-    why = f"{again} Each recording runs the kernels once and keeps memory."
-    title = f"CUDA graphs were re-recorded: {times(len(group))}"
+    graphs = len({problem.frame for problem in group})
+    first = "the first" if graphs == 1 else "the first of each graph"
+    least = "at least " if any(int(match["count"]) >= _AT_MOST for match in found) else ""
+    again = f"{least}{plural(len(group), 'more recording')} after {first}: {said}."
+    why = f"{again[0].upper()}{again[1:]} Each recording runs the kernels once and keeps memory."
+    title = f"CUDA graphs were re-recorded: {least}{times(len(group))}"
     return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
+
+
+def _never(group: Sequence[Problem], run: Run) -> Finding:
+    counts: dict[str | None, int] = {}
+    for problem in group:
+        if match := _SIZES.match(problem.text):
+            counts[problem.frame] = max(counts.get(problem.frame, 0), int(match["count"]))
+    met = sum(counts.values())
+    least = "at least " if max(counts.values()) >= _AT_MOST else ""
+    why = (
+        f"{_frames(group, run)} met {least}{met:,} sizes (or other numbers), and torch recorded a CUDA graph for none of them: the first "
+        "call with a size only warms up, the second one records. So far all ran kernel by kernel."
+    )
+    title = f"No CUDA graph was recorded for {least}{met:,} sizes"
+    return _made(codes.CUDA_GRAPH_NEVER, title, _where(group[0], run), why, (SIZES_THAT_REPEAT,), group, run)
 
 
 def _frames(group: Sequence[Problem], run: Run) -> str:
@@ -151,4 +193,9 @@ def _frames(group: Sequence[Problem], run: Run) -> str:
     return listed(unique(frame_text(frame) for frame in frames), limit=2) if frames else "the graph"
 
 
-_FINDINGS = {codes.CUDA_GRAPH_SKIPPED: _skipped, codes.CUDA_GRAPH_CUT: _partition, codes.CUDA_GRAPH_AGAIN: _again}
+_FINDINGS = {
+    codes.CUDA_GRAPH_SKIPPED: _skipped,
+    codes.CUDA_GRAPH_CUT: _partition,
+    codes.CUDA_GRAPH_AGAIN: _again,
+    codes.CUDA_GRAPH_NEVER: _never,
+}

@@ -22,6 +22,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.failed_asserts import WHY, failed_assert
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward
+from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, overwritten_output, words_of
 
 _LONGEST = 400
 _NOT_TRIED = "Whether the program works without torch.compile was not tried."
@@ -46,6 +47,8 @@ def _told(problem: Problem, run: Run) -> Finding | None:
     place = failed_assert(problem, run)
     if place is not None:
         return _of_assert(problem, place, run)
+    if (overwritten := overwritten_output(problem, run)) is not None:
+        return _of_overwritten(problem, overwritten, run)
     escaped = _try_around(problem, run)
     return _finding(problem, escaped, run) if escaped is not None or _by_compiled_code(problem, run) else None
 
@@ -94,7 +97,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     where = own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
     on = rank_text(run, (problem.process,))
-    said = f"{text.rstrip('.')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}."
+    said = f"{text.rstrip('.: ')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}."
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function=raised.function or ""), run),
@@ -103,7 +106,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         title=codes.title_of(codes.UNCAUGHT),
         where=where,
         why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
-        fix=uncaught_advice(problem.text, run) if escaped is None else (TRY_OUTSIDE,),
+        fix=uncaught_advice(problem.text, run, raised.function or "") if escaped is None else (TRY_OUTSIDE,),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),
@@ -121,6 +124,23 @@ def _of_assert(problem: Problem, place: Location, run: Run) -> Finding:
         where=replace(place, function=source_function(place.function)),
         why=f"{WHY}{f' On {on}.' if on else ''}",
         fix=(CATCH_BOTH,),
+        cost=None,
+        evidence=(),
+        rank=(float(Priority.FAILED),),
+    )
+
+
+def _of_overwritten(problem: Problem, found: Overwritten, run: Run) -> Finding:
+    on = rank_text(run, (problem.process,))
+    return Finding(
+        id="",
+        fingerprint=fingerprint(Subject(codes.UNCAUGHT, found.where, function="overwritten"), run),
+        code=codes.UNCAUGHT,
+        severity=codes.severity_of(codes.UNCAUGHT),
+        title=TITLE,
+        where=found.where,
+        why=f"{words_of(found, run)}{f' On {on}.' if on else ''}",
+        fix=advice_of(found, run),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

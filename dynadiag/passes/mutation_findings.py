@@ -32,7 +32,7 @@ _CUDA_GRAPH_MODES = frozenset(("reduce-overhead", "max-autotune"))
 
 def mutation_findings(mutations: Sequence[Mutation], run: Run) -> tuple[Finding, ...]:
     """One finding for each line and code whose worst effect is told here."""
-    groups: dict[tuple[str, str | None, int | None, str | None], list[Mutation]] = {}
+    groups: dict[tuple[str, str | None, int | None, str], list[Mutation]] = {}
     for mutation in mutations:
         kind = _kind(mutation)
         if kind is not None and not (kind == "error" and mutation.code in _TOLD_AS_BREAK and mutation.graph is None):

@@ -12,7 +12,9 @@ from dynadiag.model.location import Location
 from dynadiag.trace.graph_text import signature
 
 _NEXT_CLASS = re.compile(r"^ {0,4}class ", re.MULTILINE)
-_FILE = re.compile(r"^#\s*(?:Backward of forward node:\s*)?File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$")
+_FILE = re.compile(
+    r"^#\s*(?:Annotation: \{[^{}\n]*+\} )?(?:Backward of forward node:\s*)?File: (.+?):(\d{1,9})(?: in (.+?))?(?:, code: (.*))?$"
+)
 # A parameter, or else what stands up to the next comma or line: whatever was looked at and is none is not looked at again.
 _PARAMETER = re.compile(
     r"""[\s*]*+(?:([A-Za-z_]\w*+)\s*+(?::\s*+(?:"([^"\n]*+)"|'([^'\n]*+)'|[^,="'#\n]++))?+\s*+(?:=[^,\n]*+)?+\s*+(?:,|$)(?:\s*+#[^\n]*+)?+"""

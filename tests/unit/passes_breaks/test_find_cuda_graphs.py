@@ -63,13 +63,66 @@ def test_a_part_of_nothing_but_assertions_is_not_told(maker):
     assert findings(maker, "cudagraph_partition", "partition 3 of 3 is no CUDA graph (1 are): cpu ops: AssertScalar") == ()
 
 
+RECORDED = Problem(kind="cudagraph_recorded", process=0, text="recorded")
+
+
+def again(*texts, at, frame=None):
+    return tuple(Problem(kind="cudagraph_rerecord", process=0, text=text, stack=(at(7),), frame=frame) for text in texts)
+
+
+def met(*texts, frame):
+    return tuple(Problem(kind="cudagraph_sizes", process=0, text=text, frame=frame) for text in texts)
+
+
 def test_recordings_again_are_one_finding_a_line_without_addresses(maker, at):
     maker.frame("second", line=1)
-    problems = tuple(Problem(kind="cudagraph_rerecord", process=0, text=text, stack=(at(7),)) for text in (SIZES, SIZES, MANAGED))
+    problems = (RECORDED, *again(SIZES, SIZES, MANAGED, at=at))
     sizes, managed = find_cuda_graphs(maker.run(problems=problems)).findings
     assert (sizes.code, sizes.where.line, sizes.cost.value) == ("DC06", 7, 2)
     assert (managed.where.line, managed.fix[0].slug) == (9, "one-source")
     assert "1403" not in managed.why
+    assert sizes.title == "CUDA graphs were re-recorded: 2 times"
+
+
+def test_sizes_of_a_log_that_does_not_tell_first_recordings_are_no_recordings(maker, at):
+    """Dynadiag 0.x wrote a size when torch met it: torch only warms up then, and never records one that does not come again."""
+    assert find_cuda_graphs(maker.run(problems=again(SIZES, SIZES, at=at))).findings == ()
+
+
+def test_sizes_that_torch_never_recorded_are_a_note_and_not_recordings(maker):
+    frame = maker.frame("f", line=4)
+    texts = ("met 2 sizes: 10, before 9, 10", "met 11 sizes: 19, before 9, 10, 11, 12, 13")
+    (finding,) = find_cuda_graphs(maker.run(problems=met(*texts, frame=frame))).findings
+    assert (finding.code, finding.severity, finding.where.line) == ("DC07", "note", 4)
+    assert finding.title == "No CUDA graph was recorded for 11 sizes"
+    assert (finding.cost.value, finding.cost.unit, finding.evidence) == (1, "graphs", (frame,))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("cudagraph_recorded", "recorded"), ("cudagraph_skip", "skipping cudagraphs due to mutated inputs (1 instances)")],
+    ids=["recorded", "skipped"],
+)
+def test_sizes_of_a_graph_that_was_recorded_or_skipped_are_not_told(maker, other):
+    """The skip is a finding of its own: padding cures nothing there."""
+    frame = maker.frame("f", line=4)
+    problem = Problem(kind=other[0], process=0, text=other[1], frame=frame)
+    problems = (*met("met 2 sizes: 10, before 9, 10", frame=frame), problem)
+    assert find_cuda_graphs(maker.run(problems=problems)).findings == ()
+
+
+def test_as_many_recordings_as_are_written_down_are_at_least_so_many(maker, at):
+    frame = maker.frame("f", line=4)
+    texts = [f"recorded {number} times: another size: {number}, before 1" for number in range(2, 201)]
+    (finding,) = find_cuda_graphs(maker.run(problems=(RECORDED, *again(*texts, at=at, frame=frame)))).findings
+    assert finding.title == "CUDA graphs were re-recorded: at least 199 times"
+
+
+def test_a_number_read_from_a_tensor_is_not_a_copy_to_the_cpu(maker, at):
+    (finding,) = findings(
+        maker, "cudagraph_partition", "partition 1 of 2 is no CUDA graph (1 are): cpu ops: aten._local_scalar_dense.default", at(5)
+    )
+    assert [advice.slug for advice in finding.fix] == ["number-stays-tensor"]
 
 
 def test_a_skip_for_a_write_is_left_to_the_mutations(maker):

@@ -156,3 +156,60 @@ def test_an_assert_of_a_graph_raises_another_exception_than_eager(tmp_path, said
     assert [(one.code, one.severity, one.where and one.where.line) for one in findings] == ([("DF11", "error", 14)] if told else [])
     for one in findings:
         assert "RuntimeError, not AssertionError" in one.title and [advice.slug for advice in one.fix] == ["catch-both-errors"]
+
+
+OVERWRITTEN = (
+    "RuntimeError: Error: accessing {}tensor output of CUDAGraphs that has been overwritten by a subsequent run. Stack trace: "
+    'File "/home/me/train.py", line {}, in {}\n    {}. To prevent overwriting, clone the tensor outside of torch.compile() or call '
+    "torch.compiler.cudagraph_mark_step_begin() before each model invocation."
+)
+
+
+def overwritten(code, made, *, gradient="", inside=True):
+    """An overwritten output as torch 2.11 told it on an H200: read by a call of the compiled function, or by eager code."""
+    line, function, source = made
+    place = Location("/home/me/train.py", 10, "<module>", code)
+    entered = (
+        Location(f"{TORCH}/_dynamo/eval_frame.py", 1024, "_TorchDynamoContext.__call__.<locals>.compile_wrapper"),
+        Location("/home/me/train.py", line, function, source),
+        Location(f"{TORCH}/_inductor/cudagraph_trees.py", 126, "format_inputs_log.<locals>.format_item"),
+    )
+    (finding,) = found(place, *(entered if inside else ()), text=OVERWRITTEN.format(gradient, line, function, source))
+    return finding
+
+
+def test_an_output_of_a_cuda_graph_that_was_overwritten_is_cloned_outside():
+    finding = overwritten("state = f(state)", (5, "f", "return (x * 2).relu()"))
+    assert (finding.code, finding.where.line) == ("DF11", 10)
+    assert finding.title == "An output of a CUDA graph was read after a later call had overwritten it"
+    assert "It was made at train.py:5: `return (x * 2).relu()`." in finding.why
+    clone, steps = finding.fix
+    assert (clone.slug, clone.before, clone.after) == ("clone-output", "state = f(state)", "state = f(state).clone()")
+    assert "behind each call whose result is read after the next call (train.py:10)" in clone.text
+    assert steps.options == ("torch.compiler.cudagraph_mark_step_begin",)
+
+
+def test_an_overwritten_output_that_eager_code_reads_is_told_too():
+    """Only CUDA graphs overwrite outputs: the innermost frame is the program's own then."""
+    finding = overwritten("total = torch.stack(outs).sum()", (6, "f", "return (x * 2).relu()"), inside=False)
+    assert (finding.code, finding.where.line) == ("DF11", 10)
+    assert [advice.slug for advice in finding.fix] == ["clone-output", "mark-steps"]
+    assert finding.fix[0].after is None
+
+
+def test_state_that_compiled_code_keeps_is_not_cured_by_a_clone_of_what_it_returns():
+    finding = overwritten("y = run(x)", (11, "forward", "self.state = torch.tanh(self.lin(x) + self.state)"))
+    assert [advice.slug for advice in finding.fix] == ["state-in-buffer"]
+    assert "`self.state.copy_(...)`" in finding.fix[0].text
+
+
+def test_a_gradient_that_was_overwritten_has_advice_of_its_own():
+    finding = overwritten("opt.step()", (6, "f", "return x"), gradient="gradient ", inside=False)
+    assert [advice.slug for advice in finding.fix] == ["stable-gradients"]
+
+
+def test_a_number_that_a_cuda_graph_cannot_take_stays_a_tensor():
+    inputs = Location(f"{TORCH}/_inductor/cudagraph_trees.py", 1729, "CUDAGraphNode._allocate_and_copy_recording_inputs")
+    (finding,) = found(OWN, inputs, text="AssertionError: ")
+    assert finding.why.startswith("AssertionError. Raised at cudagraph_trees.py:1729")
+    assert [advice.slug for advice in finding.fix] == ["number-stays-tensor"]

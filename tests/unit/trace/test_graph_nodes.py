@@ -57,3 +57,14 @@ def test_no_signature_makes_the_patterns_look_twice(piece):
 def test_parameters_are_found_behind_what_is_none():
     signature = "*, x: \"f32[2, 3]\",  # a, b\n  y=(1, 2), /, z: Tuple[int, int] = None, **more, 9a, 'b'"
     assert [match[1] for match in _PARAMETER.finditer(signature) if match[1]] == ["x", "y", "z", "more"]
+
+
+def test_a_line_with_an_annotation_has_its_place():
+    """Work on another CUDA stream, as torch 2.11 prints it; `ac_graph_id` and the like stand there too."""
+    text = (
+        "class GraphModule(torch.nn.Module):\n    def forward(self, L_x_):\n"
+        "        # Annotation: {'stream': 0} File: /home/me/train.py:12 in f, code: a = torch.relu(x)\n"
+        "        a = torch.relu(L_x_)\n        return (a,)\n"
+    )
+    (place,) = {node.location for node in graph_nodes(text) if node.name == "a"}
+    assert (place.file, place.line, place.function, place.code) == ("/home/me/train.py", 12, "f", "a = torch.relu(x)")

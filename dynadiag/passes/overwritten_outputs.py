@@ -1,0 +1,150 @@
+"""An output of a CUDA graph that is read after a later call has overwritten it: torch raises, with words of its own (2.11 to 2.15)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import NamedTuple
+
+from dynadiag.advice.source import parse_line
+from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
+from dynadiag.facts.wording import short_place
+from dynadiag.model.location import Location
+from dynadiag.model.report import Advice
+from dynadiag.model.run import Problem, Run
+from dynadiag.passes.compile_calls import calling_line
+
+TITLE = "An output of a CUDA graph was read after a later call had overwritten it"
+# `CUDAGraphTreeManager.format_dealloc_msg` (torch/_inductor/cudagraph_trees.py); of gradients 2.15 speaks in other words than 2.11.
+_TEXT = re.compile(r"accessing (?P<gradient>gradient )?tensor output of CUDAGraphs that has been overwritten by a subsequent run")
+_MADE = re.compile(
+    r'Stack trace:\s*File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>[^\n]+)\n'
+    r"(?P<code>[^\n]*?)(?:\. (?:To prevent|This can happen)|$)",
+    re.MULTILINE,
+)
+_COMPILED = re.compile(r"/torch/_dynamo/eval_frame\.py$")
+_MARK = "torch.compiler.cudagraph_mark_step_begin"
+
+
+class Overwritten(NamedTuple):
+    """Where it was read, the line of the compiled code that made it, the user's lines that call that code, whether it is a gradient.
+
+    `reads_own`: the line that reads it is a call of that same code.
+    """
+
+    where: Location | None
+    made: Location | None
+    calls: tuple[Location, ...]
+    is_gradient: bool
+    reads_own: bool
+
+
+def overwritten_output(problem: Problem, run: Run) -> Overwritten | None:
+    """What an exception says of an overwritten output; None for any other exception."""
+    if (told := _TEXT.search(problem.text)) is None:
+        return None
+    match = _MADE.search(problem.text)
+    made = None if match is None else Location(match["file"], int(match["line"]), match["function"].strip(), match["code"].strip())
+    entered = [number for number, place in enumerate(problem.stack) if _COMPILED.search(normal_path(place.file))]
+    outside = problem.stack[: entered[0]] if entered else problem.stack
+    inside = {(place.file, place.function) for place in problem.stack[len(outside) :]} if entered else set()
+    reads_own = made is not None and (made.file, made.function) in inside
+    where = own_frame(outside, run)
+    calls = (*_calls(made, run), *((where,) if reads_own and where is not None else ()))
+    return Overwritten(
+        where, made, tuple({(line.file, line.line): line for line in calls}.values()), told["gradient"] is not None, reads_own
+    )
+
+
+def _calls(made: Location | None, run: Run) -> tuple[Location, ...]:
+    """The user's lines that call the compiled function of a line."""
+    frames = [
+        frame
+        for frame in run.frames
+        if made is not None
+        and frame.callers
+        and frame.file is not None
+        and normal_path(frame.file) == normal_path(made.file)
+        and source_function(frame.name) == made.function
+    ]
+    return tuple(line for frame in frames if (line := calling_line(frame, run)) is not None)
+
+
+def words_of(found: Overwritten, run: Run) -> str:
+    """What happened, in sentences."""
+    at = (
+        ""
+        if found.made is None or not is_own_file(found.made.file, run)
+        else f" It was made at {short_place(found.made)}: `{found.made.code}`."
+    )
+    owner = "The memory of what a CUDA graph returns belongs to the graph: a later call writes its own results there."
+    return f'torch: "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run".{at} {owner}'
+
+
+def advice_of(found: Overwritten, run: Run) -> tuple[Advice, ...]:
+    """The changes that end it: a copy outside of the compiled function, or longer steps; of a gradient stable buffers."""
+    if found.is_gradient:
+        return (_GRADIENTS,)
+    kept = _kept_by(found.made)
+    if kept is not None:
+        text = (
+            f"`{kept}` keeps an output of the CUDA graph for the next call. Make it a buffer that is written in place "
+            f"(`register_buffer`, and `{kept}.copy_(...)`), or put a copy in its place after each call, outside of the compiled function: "
+            f"`{kept.rpartition('.')[2]} = ....clone()`."
+        )
+        return (Advice(slug="state-in-buffer", text=text),)
+    return (_clone(found), *_STEPS)
+
+
+def _clone(found: Overwritten) -> Advice:
+    """The copy, shown as an edit where the statement that reads an output is a call which makes the next one."""
+    lines = f" ({' and '.join(map(short_place, found.calls[:4]))})" if found.calls else ""
+    text = (
+        f"Keep a copy, made outside of the compiled function: `.clone()` behind each call whose result is read after the next call{lines}. "
+        "A `clone` inside the function is overwritten as well."
+    )
+    code = found.where.code if found.where is not None and found.reads_own else None
+    after = None if code is None else _cloned(code)
+    return Advice(slug="clone-output", text=text, before=None if after is None else code, after=after)
+
+
+def _cloned(code: str) -> str | None:
+    """`state = f(state)` with `.clone()` behind the call; None for a statement of another form."""
+    statement = _assignment(code)
+    target = None if statement is None else statement.targets[0]
+    if statement is None or not isinstance(target, ast.Name) or not isinstance(statement.value, ast.Call):
+        return None
+    return f"{code}.clone()" if target.id in {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)} else None
+
+
+def _assignment(code: str | None) -> ast.Assign | None:
+    """The statement of a line that assigns to one target."""
+    line = parse_line(code)
+    statement = line.tree.body[0] if line.tree is not None and line.complete and len(line.tree.body) == 1 else None
+    return statement if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+
+
+def _kept_by(made: Location | None) -> str | None:
+    """The attribute to which the line that makes the output assigns it: `self.state`."""
+    statement = None if made is None else _assignment(made.code)
+    target = None if statement is None else statement.targets[0]
+    return ast.unparse(target) if isinstance(target, ast.Attribute) else None
+
+
+_STEPS = (
+    Advice(
+        slug="mark-steps",
+        text=(
+            f"If the calls belong to one step, call `{_MARK}()` once where each step begins, and not between them: what they return then "
+            "lives until the next step."
+        ),
+        options=(_MARK,),
+    ),
+)
+_GRADIENTS = Advice(
+    slug="stable-gradients",
+    text=(
+        "Set `.grad` to None before each backward (`optimizer.zero_grad()`). To accumulate gradients, give each parameter a `.grad` of "
+        "zeros before the first compiled backward, outside of the CUDA graphs."
+    ),
+)
