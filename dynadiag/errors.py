@@ -43,6 +43,12 @@ class OutputError(DynadiagError):
     slug = "unwritable-output"
 
 
+class NoViewError(DynadiagError):
+    """No way is found on this machine to keep what runs write apart from the user's files."""
+
+    slug = "no-private-view"
+
+
 class TorchUnsupportedError(DynadiagError):
     """Torch is missing, too old, or lacks a private name that dynadiag needs (the message names the version)."""
 

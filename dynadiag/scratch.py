@@ -17,15 +17,17 @@ from dynadiag.process_identity import identity, state_of
 
 OWNER = "DYNADIAG_OWNER"
 """The environment variable that marks every process started by one dynadiag (`record/guardian.py`)."""
-_NAME = re.compile(r"^dynadiag-[a-z]{1,20}-([0-9a-f]{8})-([0-9a-f]{8})-(\d{1,9})-(\d{1,19})-[A-Za-z0-9_]{8}$")
+UNDO = "undo"
+"""Folders of this kind hold what the user's files were, and are deleted by who puts these back (`private_view/recovery.py`)."""
+_NAME = re.compile(r"^dynadiag-([a-z]{1,20})-([0-9a-f]{8})-([0-9a-f]{8})-(\d{1,9})-(\d{1,19})-[A-Za-z0-9_]{8}$")
 _MOUNTS = Path("/proc/self/mountinfo")
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay"))
 """File systems that one kernel has at a time: whoever made a folder there under another boot id no longer runs."""
 _swept = False
 
 
-def make_scratch(what: str) -> Path:
-    """A new folder `dynadiag-<what>-<boot>-<pid namespace>-<pid>-<start>-<random>` of this process.
+def make_scratch(what: str, parent: Path | None = None) -> Path:
+    """A new folder `dynadiag-<what>-<boot>-<pid namespace>-<pid>-<start>-<random>` of this process, in TMPDIR or another folder.
 
     The first one deletes those of dead processes. Raises OSError when there is no room for it.
     """
@@ -35,7 +37,7 @@ def make_scratch(what: str) -> Path:
         sweep()
     me = identity()
     owner = f"{'-'.join(_here(me))}-{me['pid']}-{me['start']}-" if None not in me.values() else ""
-    return Path(tempfile.mkdtemp(prefix=f"dynadiag-{what}-{owner}"))
+    return Path(tempfile.mkdtemp(prefix=f"dynadiag-{what}-{owner}", dir=parent))
 
 
 @contextmanager
@@ -49,13 +51,19 @@ def scratch(what: str) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Delete folders of ours whose process is dead: named as above, our user's, real folders.
+    """Delete folders of ours whose process is dead: named as above, our user's, real folders; none of the kind `UNDO`.
 
     A process is dead when its pid namespace has none of that number and start, or when it belongs to an earlier boot of the machine that
     has this disk. The name decides, so that a folder is told from the moment on that it is there. Links are never followed.
     """
+    for what, folder in dead_folders(tempfile.gettempdir()):
+        if what != UNDO:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def dead_folders(parent: str) -> Iterator[tuple[str, str]]:
+    """The folders of dead processes in a folder, as kind and path."""
     me = identity()
-    parent = tempfile.gettempdir()
     if None in me.values():
         return
     boot, namespace = _here(me)
@@ -64,12 +72,13 @@ def sweep() -> None:
             match = _NAME.match(entry.name)
             if match is None or not _is_our_folder(entry):
                 continue
-            if match[1] != boot:
+            what, its_boot, its_namespace, pid, start = match.groups()
+            if its_boot != boot:
                 dead = _is_local(parent)
             else:
-                dead = match[2] == namespace and state_of({**me, "pid": int(match[3]), "start": int(match[4])}) == "dead"
+                dead = its_namespace == namespace and state_of({**me, "pid": int(pid), "start": int(start)}) == "dead"
             if dead:
-                shutil.rmtree(entry.path, ignore_errors=True)
+                yield what, entry.path
 
 
 def _is_our_folder(entry: os.DirEntry[str]) -> bool:

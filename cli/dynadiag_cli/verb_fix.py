@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dynadiag.errors import NothingFoundError, OutputError, UsageError
+from dynadiag.errors import NothingFoundError, NoViewError, OutputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag_cli.command_line import MODE, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Format, InColor, Out, Quiet
@@ -19,7 +22,10 @@ from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Format, InColor, Ou
 if TYPE_CHECKING:
     from dynadiag.fix.baseline import Baseline
     from dynadiag.fix.result import FixResult
+    from dynadiag.private_view.consent import Apart
 
+Outputs = Literal["discard", "first", "all"]
+_MOST_NAMED = 3
 EXAMPLES = """Examples:
 
   dynadiag fix train.py --lr 3e-4
@@ -63,6 +69,14 @@ def fix(
         bool | None,
         typer.Option("--bench/--no-bench", help="Time the script without and with the patch; by default where it used a GPU."),
     ] = None,
+    outputs: Annotated[
+        Outputs,
+        typer.Option(
+            "--outputs",
+            help="What becomes of the files that runs write: discard; first: those of the recorded run stay, as after a plain run; all.",
+        ),
+    ] = "discard",
+    yes: Annotated[bool, typer.Option("--yes", help="Also where the script connects to a network, which every run then does.")] = False,
     output_format: AsFormat = "text",
     quiet: Quiet = False,
     color: InColor = "auto",
@@ -70,22 +84,23 @@ def fix(
     """Apply the advice to a copy of the script, keep what is proven to cure its finding and change nothing else, and write a patch.
 
     The script is run many times, on its own data and on other data; what its compiled callables return, write and draw at random is
-    compared with the original in eager. The run directory gets `fixes.patch`, `fixed/`, `fix.json` and `fix.md`; the script's files change
-    only with --write. Exit status: 0 every warning is cured and proven, 1 something is left, 2 usage, 3 no torch, 5 nothing was compiled.
+    compared with the original in eager. What runs write into files is gone afterwards (--outputs). The run directory gets `fixes.patch`,
+    `fixed/`, `fix.json` and `fix.md`; the script's files change only with --write. Exit status: 0 every warning is cured and proven, 1
+    something is left, 2 usage, 3 no torch, 5 nothing was compiled.
     """
     from dynadiag.fix.session import FixOptions
     from dynadiag.fix.session import fix as proven
     from dynadiag.fix.writing import write_sources
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
-    from dynadiag_cli.progress import PRINT_S, StatusLine
+    from dynadiag_cli.progress import PRINT_S, StatusLine, on_one_line
 
     guarded()
     require("fix")
     if diff and output_format != "text":
         raise UsageError("--diff prints the patch: leave --format out")
-    record = _Recording(out=out, force=force, write=write, stdout_is_ours=diff or output_format != "text")
-    baseline = _baseline(ctx, target, record)
+    how = _Recording(out=out, force=force, write=write, stdout_is_ours=diff or output_format != "text")
+    program = _program(ctx, target, how)
     options = FixOptions(
         unsafe=unsafe,
         select=tuple(select or ()),
@@ -96,13 +111,21 @@ def fix(
         force=force,
     )
     line = StatusLine(PRINT_S)
-    try:
-        with line.ticking():
-            result = proven(baseline, options, line.draw, lambda text: print(f"dynadiag: {text}", file=sys.stderr))
-    finally:
-        line.wipe()
+    with _apart(program, outputs, yes=yes) as apart:
+        baseline = _recorded(program, how, None if outputs == "first" else apart) if isinstance(program, _Program) else program
+        try:
+            with line.ticking():
+                result = proven(baseline, options, line.draw, lambda text: print(f"dynadiag: {text}", file=sys.stderr), apart)
+        finally:
+            line.wipe()
+        dropped = () if apart is None else apart.dropped
     _write_reports(result)
     _print(result, output_format, diff=diff, quiet=quiet, color=color)
+    if dropped and not quiet and isinstance(program, _Program) and outputs == "discard":
+        names = ", ".join(on_one_line(os.path.relpath(one)) for one in dropped[:_MOST_NAMED]) + (
+            ", ..." if len(dropped) > _MOST_NAMED else ""
+        )
+        print(f"dynadiag: not kept: what the runs wrote ({names}); --outputs first keeps it for the recorded run", file=sys.stderr)
     if write and result.patch:
         for file in write_sources(result, force=force):
             print(f"dynadiag: changed {file}", file=sys.stderr)
@@ -119,8 +142,22 @@ class _Recording:
     stdout_is_ours: bool
 
 
-def _baseline(ctx: typer.Context, target: list[str], how: _Recording) -> Baseline:
-    """The recorded script: recorded now, or the run directory that was named. What may be refused comes before anything runs."""
+@dataclass(frozen=True)
+class _Program:
+    """What is to be recorded: started by `launch` (nothing: Python itself); `module` is the file of a module, None for a script."""
+
+    launch: tuple[str, ...]
+    words: tuple[str, ...]
+    module: Path | None = None
+
+    @property
+    def script(self) -> Path:
+        """The file that runs."""
+        return Path(self.words[0]) if self.module is None else self.module
+
+
+def _program(ctx: typer.Context, target: list[str], how: _Recording) -> _Program | Baseline:
+    """What to record, or the run directory that was named. What may be refused comes before anything runs."""
     from dynadiag.fix.baseline import baseline_of, check_script, script_of_module
     from dynadiag.fix.launch import split
 
@@ -133,32 +170,65 @@ def _baseline(ctx: typer.Context, target: list[str], how: _Recording) -> Baselin
     if mode == "module":
         if not target:
             raise UsageError("-m names no module")
-        return _recorded(launch, target, script_of_module(target[0], Path.cwd()), how)
+        return _Program(launch, tuple(target), script_of_module(target[0], Path.cwd()))
     recording = None if launch else recording_named(ctx, target)
     if recording is None:
         check_script(Path(target[0]))
-        return _recorded(launch, target, None, how)
+        return _Program(launch, tuple(target))
     if how.out is not None:
         raise UsageError("--out is for a script: a run directory gets its files itself")
     return baseline_of(recording)
 
 
-def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, how: _Recording) -> Baseline:
-    """Record it, started by `launch` (nothing: Python itself); `module` is the file of a module, None for a script."""
+@contextmanager
+def _apart(program: _Program | Baseline, outputs: Outputs, *, yes: bool) -> Iterator[Apart | None]:
+    """How runs are kept apart from the user's files; None where they are to write for real."""
+    from dynadiag.private_view.choosing import private_view, roots_of
+    from dynadiag.private_view.consent import Apart
+    from dynadiag.record.project_root import project_root
+
+    if outputs == "all":
+        yield None
+        return
+    if outputs == "first" and not isinstance(program, _Program):
+        raise UsageError("--outputs first is for a script: a run directory is not recorded again")
+    folder = Path.cwd() if isinstance(program, _Program) else program.folder
+    try:
+        with private_view(roots_of(project_root(program.script), folder)) as view:
+            yield Apart(view=view, ask=_asked if sys.stdin.isatty() and sys.stderr.isatty() else None, agreed=yes)
+    except NoViewError as error:
+        raise UsageError(f"{error.message}; --outputs all runs the script all the same, and what its runs write stays") from None
+
+
+def _asked(question: str) -> bool:
+    sys.stderr.write("\r\x1b[K")
+    return typer.confirm(f"dynadiag: {question}. Go on?", err=True)
+
+
+def _recorded(program: _Program, how: _Recording, apart: Apart | None) -> Baseline:
+    """The recorded script."""
     from dynadiag import record
     from dynadiag.fix.baseline import CHANGES, Baseline
     from dynadiag.fix.writing import refuse_to_write
 
-    script = Path(target[0]) if module is None else module
+    launch, words, module = program.launch, program.words, program.module
+    script = program.script
     if how.write:
         refuse_to_write([script.resolve()], force=how.force)
     text = script.read_bytes()
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    program = record.Target("script" if module is None else "module", tuple(target))
+    recorded = record.Target("script" if module is None else "module", words)
     if launch:
-        program = record.Target("command", (*launch, *(() if module is None else ("-m",)), *target))
-    options = record.RecordOptions(out=how.out, force=how.force, announce=True, required=True, stdout_to_stderr=how.stdout_is_ours)
-    done = record.record(program, options)
+        recorded = record.Target("command", (*launch, *(() if module is None else ("-m",)), *words))
+    options = record.RecordOptions(
+        out=how.out,
+        force=how.force,
+        announce=True,
+        required=True,
+        stdout_to_stderr=how.stdout_is_ours,
+        view=None if apart is None else apart.view,
+    )
+    done = record.record(recorded, options)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.directory is None:
         raise NothingFoundError("nothing was recorded", exit_code=2)
@@ -166,12 +236,14 @@ def _recorded(launch: tuple[str, ...], target: list[str], module: Path | None, h
         raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
     if script.read_bytes() != text:
         raise UsageError(CHANGES.format(file=script))
+    if apart is not None:
+        apart.agree()
     return Baseline(
         directory=done.directory,
         launch=launch,
         script=script,
-        module=None if module is None else target[0],
-        arguments=tuple(target[1:]),
+        module=None if module is None else words[0],
+        arguments=words[1:],
         folder=Path.cwd(),
         cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         wall_s=time.monotonic() - begun,

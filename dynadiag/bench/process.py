@@ -17,6 +17,9 @@ import dynadiag
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
 from dynadiag.files import extended
 from dynadiag.json_lines import LineReader, parsed
+from dynadiag.private_view.choosing import command_in, warn_of
+from dynadiag.private_view.recovery import recover
+from dynadiag.private_view.view import View
 from dynadiag.record.supervisor import signal_name
 
 _MAIN = "dynadiag.bench.inside.main"
@@ -37,20 +40,24 @@ class ArmFailedError(DynadiagError):
 class ArmProcess:
     """A started process that does one command at a time. Its output goes to `log`; use `close` in the end, whatever happened.
 
-    It imports the modules of the names `early` first, before it has a command.
+    It imports the modules of the names `early` first, before it has a command. With a `view` the user's files are as they were when it has
+    ended.
     """
 
-    def __init__(self, *, python: str, log: Path, environment: Mapping[str, str], early: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, python: str, log: Path, environment: Mapping[str, str], early: Sequence[str] = (), view: View | None = None
+    ) -> None:
         command_read, self._commands = os.pipe()
         self._replies, reply_write = os.pipe()
         root = str(Path(dynadiag.__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), root]))
-        self._log = log
+        self._log, self._view = log, view
+        command = [python, "-P", "-m", _MAIN, str(command_read), str(reply_write), *early]
         self._lines = LineReader(self._replies)
         with os.fdopen(extended(log), "ab") as output:
             try:
                 self._child = subprocess.Popen(
-                    [python, "-P", "-m", _MAIN, str(command_read), str(reply_write), *early],
+                    command if view is None else command_in(view, command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -125,6 +132,8 @@ class ArmProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
+        if self._view is not None:
+            warn_of(recover(Path(self._view.undo)))
 
     def close(self) -> None:
         """Ask it to leave, end it if it does not, and close the pipes."""

@@ -12,6 +12,7 @@ from dynadiag.bench.arms import AGAIN, ArmSpec
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess
 from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
+from dynadiag.private_view.view import View
 
 # Blocks are so many times longer than what lies between them (a process rests until its threads sleep; on a busy machine an arm waits for
 # a core), so that little of the time lies outside them; what waiting alone asks for is limited.
@@ -26,7 +27,8 @@ class BenchOptions:
 
     `prepare_together` checks and compiles all arms at once: sooner ready on a machine with many cores, but compile seconds are then those
     of a busy machine. `remeasure` measures the device's ceilings anew where they are kept from an earlier run.
-    `prices` asks what each graph break costs. `keep` is given what is finished as it comes: who is ended early has that.
+    `prices` asks what each graph break costs. `keep` is given what is finished as it comes: who is ended early has that. With a `view` the
+    user's files are afterwards as they were.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -39,6 +41,7 @@ class BenchOptions:
     remeasure: bool = False
     prices: bool = False
     keep: Callable[[BenchResult], None] = lambda _result: None
+    view: View | None = None
 
 
 @dataclass(kw_only=True)

@@ -25,6 +25,7 @@ from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess, de
 from dynadiag.bench.round_loop import BenchOptions, Progress, RoundLoop, Runner
 from dynadiag.bench.shapes import replay_shapes
 from dynadiag.errors import UsageError
+from dynadiag.private_view.view import View
 from dynadiag.scratch import scratch
 
 
@@ -177,9 +178,14 @@ class Session:
             **spec.environment,
         }
         python = self._options.python or default_python()
-        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment, early=early)
+        process = ArmProcess(python=python, log=logs / f"arm-{name}.log", environment=environment, early=early, view=self._view(folder))
         stack.callback(process.close)
         return process
+
+    def _view(self, folder: Path) -> View | None:
+        """The arm's files are its own, but for what it writes for us."""
+        view = self._options.view
+        return None if view is None else view.and_passed(folder.parent, *([self._options.log_folder] if self._options.log_folder else []))
 
     def _prepare(self, runner: Runner) -> None:
         spec, first = runner.spec, self._result.arms[0]

@@ -8,15 +8,19 @@ import pickle
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.errors import NothingFoundError, NoViewError, UnreadableInputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.fix.baseline import Baseline, check_script
 from dynadiag.fix.result import FixResult
 from dynadiag.fix.session import FixOptions, fix
+from dynadiag.private_view.choosing import private_view, roots_of
+from dynadiag.private_view.consent import Apart
+from dynadiag.record.project_root import project_root
 
 _SCRIPT = """import sys
 
@@ -44,7 +48,7 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
 
     plain = uncompiled(fn)
     home = _home(plain)
-    with tempfile.TemporaryDirectory(prefix="dynadiag-") as directory:
+    with tempfile.TemporaryDirectory(prefix="dynadiag-") as directory, ExitStack() as stack:
         folder = Path(directory)
         call = folder / "call.pt"
         try:
@@ -55,7 +59,9 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
         script = write_inside(folder, "call.py", _SCRIPT.format(paths=paths, call=str(call)))
         begun, before = time.monotonic(), os.times()
         target = record.Target("script", (str(script),))
-        done = record.record(target, record.RecordOptions(out=folder / "run", output=folder / "output"))
+        apart = stack.enter_context(_apart(home, folder))
+        view = None if apart is None else apart.view
+        done = record.record(target, record.RecordOptions(out=folder / "run", output=folder / "output", view=view))
         if done.directory is None:
             raise NothingFoundError("nothing was recorded", exit_code=2)
         after = os.times()
@@ -68,7 +74,17 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
             cpu_s=after.children_user + after.children_system - before.children_user - before.children_system,
             wall_s=time.monotonic() - begun,
         )
-        return fix(baseline, FixOptions(), lambda text: None, lambda text: None)
+        return fix(baseline, FixOptions(), lambda text: None, lambda text: None, apart)
+
+
+@contextmanager
+def _apart(home: Path, folder: Path) -> Iterator[Apart | None]:
+    """The calls leave no file behind either; where the machine does not allow that, they are made as the function is."""
+    with ExitStack() as stack:
+        view = None
+        with suppress(NoViewError):
+            view = stack.enter_context(private_view(roots_of(project_root(home), Path.cwd()), passed=[folder]))
+        yield None if view is None else Apart(view=view, agreed=True)
 
 
 def _home(plain: Any) -> Path:

@@ -20,6 +20,7 @@ from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.runs import ALONE, LARGEST_REPLY, SEEDED, Ask, Outcome, Runner, last_line, outcome_of, report_on
 from dynadiag.json_lines import parsed
+from dynadiag.private_view.consent import Apart
 from dynadiag.record import RecordOptions, Target, record
 
 _MODULES: Final = (("torch.distributed.run",), ("torch.distributed.launch",))
@@ -50,8 +51,10 @@ def split(command: Sequence[str], folder: Path) -> tuple[tuple[str, ...], tuple[
 class LaunchedRunner(Runner):
     """Makes every run as a launch of its own. The values of an outcome are a folder, with one for each rank."""
 
-    def __init__(self, folder: Path, base: RunJob, ask: Ask, launch: Sequence[str], *, timeout_s: float) -> None:
-        super().__init__(folder, replace(base, launched=True), ask, timeout_s=timeout_s)
+    def __init__(
+        self, folder: Path, base: RunJob, ask: Ask, launch: Sequence[str], *, timeout_s: float, apart: Apart | None = None
+    ) -> None:
+        super().__init__(folder, replace(base, launched=True), ask, timeout_s=timeout_s, apart=apart)
         self._launch = launch
 
     def run(self, *, recorded: bool = False, **changes: Any) -> Outcome:
@@ -67,11 +70,14 @@ class LaunchedRunner(Runner):
         job = replace(self._base, output=str(folder), **changes)
         file = write_inside(folder, "job.json", json.dumps(job.to_json()))
         target = Target(kind="command", argv=(*self._launch, "-m", _RUNNING, str(file)))
-        options = RecordOptions(out=folder / "run", timeout_s=self._limit_s, environment=environment, output=folder / "launch")
+        options = RecordOptions(
+            out=folder / "run", timeout_s=self._limit_s, environment=environment, output=folder / "launch", view=self._view
+        )
         begun, before = time.monotonic(), os.times()
         done = record(target, options)
         if done.interrupted or done.told_to_end is not None:
             raise KeyboardInterrupt
+        self._agree()
         after = os.times()
         self.runs += 1
         cpu_s = sum(after[2:4]) - sum(before[2:4])

@@ -21,6 +21,8 @@ from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.json_lines import LineReader, parsed
 from dynadiag.model.report import Report
+from dynadiag.private_view.consent import Apart
+from dynadiag.private_view.view import View
 from dynadiag.record import RecordOptions, Target, record
 from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 
@@ -117,14 +119,26 @@ class Runner:
     """Makes runs, each in a folder of its own below `folder`; `ask` is answered by `fix.worker`.
 
     `fresh`: the last one is made in a process of its own, as the user would. `on_device`: the script used another device than the CPU. A
-    run may take `timeout_s`, or some times what another one took on this machine as it is now.
+    run may take `timeout_s`, or some times what another one took on this machine as it is now. With `apart` no run leaves a file behind,
+    and the first one is the last where the user does not agree to what cannot be kept apart.
     """
 
-    def __init__(self, folder: Path, base: RunJob, ask: Ask, *, timeout_s: float, fresh: bool = True, on_device: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        base: RunJob,
+        ask: Ask,
+        *,
+        timeout_s: float,
+        fresh: bool = True,
+        on_device: bool = False,
+        apart: Apart | None = None,
+    ) -> None:
         self.runs = 0
         self.cpu_s = 0.0
         self._folder, self._base, self._ask, self._timeout_s, self._fresh = folder, base, ask, timeout_s, fresh
         self._on_device = on_device
+        self._apart = apart
         self._numbers = itertools.count(1)
         self._longest_s = 0.0
 
@@ -135,7 +149,10 @@ class Runner:
         if recorded:
             job = replace(job, log=str(folder / "run"))
         begun = time.monotonic()
-        reply = self._ask({"do": "run", "job": job.to_json(), "timeout_s": self._limit_s, "on_device": self._on_device})
+        view = None if self._view is None else self._view.dumps()
+        message = {"do": "run", "job": job.to_json(), "timeout_s": self._limit_s, "on_device": self._on_device, "view": view}
+        reply = self._ask(message)
+        self._agree()
         self._longest_s = max(self._longest_s, time.monotonic() - begun if reply.get("ended") else 0.0)
         self.runs += 1
         self.cpu_s += float(reply.get("cpu_s", 0.0))
@@ -146,6 +163,15 @@ class Runner:
         """From now on note only so many calls of each callable; gives the memory limit, for people."""
         self._base = replace(self._base, most_calls=min(most, self._base.most_calls))
         return f"{self._base.cap_bytes / (1 << 30):.1f} GiB"
+
+    @property
+    def _view(self) -> View | None:
+        return None if self._apart is None else self._apart.view
+
+    def _agree(self) -> None:
+        """Go on only where the user lets runs reach what the one that is over did."""
+        if self._apart is not None:
+            self._apart.agree()
 
     @property
     def _limit_s(self) -> float:
@@ -160,7 +186,8 @@ class Runner:
         file = write_inside(folder, "job.json", json.dumps(job.to_json()))
         target = Target(kind="command", argv=(sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)))
         directory = folder / "run"
-        done = record(target, RecordOptions(out=directory, timeout_s=self._limit_s, environment=SEEDED))
+        options = RecordOptions(out=directory, timeout_s=self._limit_s, environment=SEEDED, view=self._view)
+        done = record(target, options)
         if done.interrupted or done.told_to_end is not None:
             raise KeyboardInterrupt
         self.runs += 1

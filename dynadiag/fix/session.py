@@ -30,6 +30,8 @@ from dynadiag.fix.speed import Speed, not_slower, timed
 from dynadiag.fix.standing import Standing, why_not_better
 from dynadiag.fix.writing import refuse_to_write
 from dynadiag.model.report import Finding, Report, Summary
+from dynadiag.private_view.consent import Apart
+from dynadiag.private_view.view import View
 from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.scratch import scratch
 
@@ -68,10 +70,10 @@ class _State:
     bench_cpu_s: float = 0.0
 
 
-def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResult:
+def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apart | None = None) -> FixResult:
     """Prove what advice says of the recorded script, and write `fixes.patch` and `fixed/`.
 
-    `say` is told what goes on, `note` what stays true: whether an earlier search is resumed.
+    `say` is told what goes on, `note` what stays true: whether an earlier search is resumed. Runs write for real without `apart`.
 
     Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
     """
@@ -86,10 +88,11 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say) -> FixResu
             job = job_of(baseline, folder)
             if baseline.launch:
                 job = replace(job, cap_bytes=job.cap_bytes // report.summary.processes)
-                return LaunchedRunner(folder, job, worker.ask, baseline.launch, timeout_s=limit_s)
-            return Runner(folder, job, worker.ask, timeout_s=limit_s, on_device=used_gpu(report))
+                return LaunchedRunner(folder, job, worker.ask, baseline.launch, timeout_s=limit_s, apart=inside)
+            return Runner(folder, job, worker.ask, timeout_s=limit_s, on_device=used_gpu(report), apart=inside)
 
-        result = fix_with(baseline, options, say, runner)
+        inside = None if apart is None else apart.and_passed(folder)
+        result = fix_with(baseline, options, say, runner, view=None if inside is None else inside.view)
     # The worker is counted when it has ended.
     return replace(result, cpu_s=_cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
 
@@ -111,8 +114,8 @@ def _cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable[[], Runner]) -> FixResult:
-    """The same with runs by a runner of the caller's, which is made when there is something to try."""
+def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable[[], Runner], *, view: View | None = None) -> FixResult:
+    """The same with runs by a runner of the caller's, which is made when there is something to try; `view` is for those that are timed."""
     report, sources = read(baseline)
     found, left = candidates(report, sources, unsafe=options.unsafe)
     wanted = chosen(found, report, select=options.select, ignore=options.ignore)
@@ -132,7 +135,7 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
     state = _searched(baseline, report, sources, wanted, runner(), until, say)
     if state.kept:
-        _time(baseline, report, sources, options, state, until, say)
+        _time(baseline, report, sources, options, state, until, say, view)
     return _result(baseline, report, sources, state, known)
 
 
@@ -201,7 +204,9 @@ def used_gpu(report: Report) -> bool:
     return any(one.device not in (None, "cpu") for one in report.run.processes)
 
 
-def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOptions, state: _State, until: float, say: Say) -> None:
+def _time(
+    baseline: Baseline, report: Report, sources: Sources, options: FixOptions, state: _State, until: float, say: Say, view: View | None
+) -> None:
     """Time the program before and after; what makes it slower goes, and the last run is made again without it."""
     assert state.search is not None
     wanted = used_gpu(report) if options.bench is None else options.bench
@@ -224,7 +229,7 @@ def _time(baseline: Baseline, report: Report, sources: Sources, options: FixOpti
         if names not in known:
             say(f"timing the script without and with {', '.join(one.slug for one in changes)}")
             begun = _cpu_s()
-            known[names] = timed(baseline, _delivered(baseline, sources, changes), calls)
+            known[names] = timed(baseline, _delivered(baseline, sources, changes), calls, view=view)
             state.bench_cpu_s += _cpu_s() - begun
         return known[names]
 

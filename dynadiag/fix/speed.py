@@ -15,6 +15,7 @@ from dynadiag.bench.verdict import Verdict
 from dynadiag.errors import DynadiagError
 from dynadiag.fix.baseline import Baseline
 from dynadiag.fix.change import Candidate
+from dynadiag.private_view.view import View
 
 BUDGET = Budget(max_rounds=200, max_s=30.0)
 BAD = (Verdict.SLOWER, Verdict.WRONG)
@@ -74,7 +75,9 @@ def not_slower(kept: Sequence[Candidate], judge: Callable[[Sequence[Candidate]],
     return left, dropped, speed
 
 
-def timed(baseline: Baseline, new: Mapping[str, str], calls: Mapping[str, int], *, budget: Budget = BUDGET) -> Speed:
+def timed(
+    baseline: Baseline, new: Mapping[str, str], calls: Mapping[str, int], *, budget: Budget = BUDGET, view: View | None = None
+) -> Speed:
     """The verdict on the script with these new texts; `calls` says how often each compiled callable (`NUMBER NAME`) was called.
 
     The third call of the callable with most calls is timed, or its last one.
@@ -91,7 +94,7 @@ def timed(baseline: Baseline, new: Mapping[str, str], calls: Mapping[str, int], 
     )
     after = ArmSpec(**{**vars(before), "name": f"{AFTER}{DEFAULT}", "texts": dict(new), "after": True})
     try:
-        return speed_of(bench([before, after], BenchOptions(budget=budget)))
+        return speed_of(bench([before, after], BenchOptions(budget=budget, view=view)))
     except DynadiagError as error:
         return Speed(verdict=Verdict.INCONCLUSIVE, reason=f"it could not be timed: {error.message}")
 

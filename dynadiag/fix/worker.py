@@ -23,6 +23,7 @@ from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker, leave
+from dynadiag.private_view.view import loads
 from dynadiag.reduce.core.isolation import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo, import_for_sizes
@@ -63,7 +64,8 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
     def work(tell: Tell) -> None:
         tell((_run_alone if alone or (gpu and cuda_is_lost()) else run)(job))
 
-    report = run_forked(work, timeout_s=float(message["timeout_s"]))
+    view = loads(message["view"]) if message.get("view") else None
+    report = run_forked(work, timeout_s=float(message["timeout_s"]), view=view)
     told = next((one for one in report.messages if "exit_status" in one), None)
     broken = next((one["broken"] for one in report.messages if "broken" in one), None)
     why = None

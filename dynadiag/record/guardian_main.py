@@ -82,10 +82,12 @@ def _say(what: bytes) -> None:
 
 def _clean_up(group: int | None, marks: list[str], first: int) -> None:
     sys.path.insert(0, __file__.rpartition("/dynadiag/")[0])
+    from dynadiag.private_view.recovery import recover_dead
     from dynadiag.record.processes import end_orphans
     from dynadiag.scratch import sweep
 
     end_orphans(group, [os.fsencode(mark) for mark in marks], first=first, grace_s=_GRACE_S)
+    recover_dead()
     sweep()
 
 

@@ -22,6 +22,9 @@ import dynadiag
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.masking import masked_arguments
 from dynadiag.model import RunInfo
+from dynadiag.private_view.choosing import command_in, warn_of
+from dynadiag.private_view.recovery import recover
+from dynadiag.private_view.view import View
 from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
@@ -167,12 +170,14 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     with _signals_passed_on(progress) as ignored:
         progress.guardian.expect([f"{VARIABLE}={mark}"] if mark else [])
         progress.guardian.settle()
-        child = _start(command, mark, ignored, options)
+        child = _start(_in_view(command, options.view, directory), mark, ignored, options)
         try:
             progress.started(child.pid, mark and f"{VARIABLE}={mark}")
             _watch_over(child, directory, options, progress)
         finally:
             progress.over()
+            if options.view is not None:  # what a process that was killed had no time for
+                warn_of(recover(Path(options.view.undo)))
     return _finish(child, directory, info, progress)
 
 
@@ -232,6 +237,10 @@ def _start(command: list[str], settings: str | None, ignored: Sequence[int], opt
             )
     except OSError as error:
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _in_view(command: list[str], view: View | None, directory: Path | None) -> list[str]:
+    return command if view is None else command_in(view if directory is None else view.and_passed(directory), command)
 
 
 def _ignore(numbers: Sequence[int]) -> None:

@@ -11,9 +11,12 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dynadiag.errors import UnreadableInputError, UsageError
+
+if TYPE_CHECKING:
+    from dynadiag.private_view.view import View
 
 # Python would read these for ever (Linux, Documentation/admin-guide/devices.txt: zero, full, random, urandom).
 _ENDLESS = frozenset(os.makedev(1, minor) for minor in (5, 7, 8, 9))
@@ -37,7 +40,8 @@ class RecordOptions:
     `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; with `stdout_to_stderr` all of it goes to
     our stderr, since something else is expected on stdout. It gets further variables by `environment`.
     `project` is the root of its project where that is not found around it.
-    `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written.
+    `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written. With a `view` the user's
+    files are afterwards as they were.
     """
 
     out: Path | None = None
@@ -55,6 +59,7 @@ class RecordOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     announce: bool = False
     required: bool = False
+    view: View | None = None
 
 
 def command_of(target: Target, python: str | None) -> list[str]:

@@ -28,11 +28,12 @@ MAY_IMPORT = {
     "masking": set(),
     "process_identity": set(),
     "scratch": {"process_identity"},
+    "private_view": {"errors", "process_identity", "scratch"},
     "revisions": {"errors"},
     "model": {"errors"},
     "torch_compat": {"errors", "files", "model"},
     "compare": {"errors", "model", "torch_compat"},
-    "record": LOWEST - {"json_lines"} | {"model", "torch_compat", "compare"},
+    "record": LOWEST - {"json_lines"} | {"private_view", "model", "torch_compat", "compare"},
     "capture": {"errors", "files", "import_watcher", "torch_compat"},
     "trace": {"digests", "errors", "masking", "files", "process_identity", "model"},
     "facts": {"errors", "model", "trace"},
@@ -48,11 +49,26 @@ MAY_IMPORT = {
     "fx": {"errors", "files", "json_lines", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "capture"},
-    "reduce": LOWEST | {"model", "torch_compat", "compare", "record", "trace", "fx", "passes", "advice", "report", "capture", "render"},
-    "bench": LOWEST | {"revisions", "compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
+    "reduce": LOWEST
+    | {"private_view", "model", "torch_compat", "compare", "record", "trace", "fx", "passes", "advice", "report", "capture", "render"},
+    "bench": LOWEST | {"private_view", "revisions", "compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
     "parity": LOWEST | {"model", "torch_compat", "compare", "record", "trace", "fx", "passes", "report", "reduce", "render"},
     "fix": LOWEST
-    | {"model", "torch_compat", "compare", "record", "capture", "trace", "facts", "advice", "report", "render", "bench", "reduce"},
+    | {
+        "private_view",
+        "model",
+        "torch_compat",
+        "compare",
+        "record",
+        "capture",
+        "trace",
+        "facts",
+        "advice",
+        "report",
+        "render",
+        "bench",
+        "reduce",
+    },
     "sweep": {"errors", "files", "json_lines", "scratch", "facts", "render", "record"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report", "render"},
     "notebook": {"errors", "model", "record", "api"},
@@ -68,6 +84,7 @@ IN_REDUCE = {
     "reproducer": {"core", "graphs", "scripts"},
 }
 WITHOUT_TORCH = LOWEST | {
+    "private_view",
     "model",
     "trace",
     "facts",
@@ -85,7 +102,7 @@ WITHOUT_TORCH = LOWEST | {
     "api",
 }
 # record runs in the user's process: the standard library and torch, nothing else. It also starts as a plain folder on PYTHONPATH.
-THIRD_PARTY_FREE = LOWEST | {"model", "torch_compat", "compare", "record", "trace", "capture", "bootstrap"}
+THIRD_PARTY_FREE = LOWEST | {"private_view", "model", "torch_compat", "compare", "record", "trace", "capture", "bootstrap"}
 VERBS = [command.name for command in app.registered_commands]
 HELPS = [["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)]
 PRIVATE_TORCH = re.compile(r"^torch\.(?:\w+\.)*_(?!_)")

@@ -22,6 +22,8 @@ from typing import Any
 
 from dynadiag.errors import OutputError
 from dynadiag.json_lines import Speaker, parsed
+from dynadiag.private_view.recovery import recover
+from dynadiag.private_view.view import View, enter
 from dynadiag.scratch import make_scratch
 from dynadiag.torch_compat.dynamo.guard_timing import check_guards_untimed
 
@@ -54,12 +56,17 @@ def keep_for_children() -> None:
     gc.enable()
 
 
-def run_forked(work: Callable[[Tell], None], *, timeout_s: float) -> ChildReport:
-    """Run `work` in a forked child with a process group, a folder and an inductor cache of its own; all is killed after `timeout_s`."""
-    return start_forked(work, timeout_s=timeout_s).wait()
+def run_forked(work: Callable[[Tell], None], *, timeout_s: float, view: View | None = None) -> ChildReport:
+    """Run `work` in a forked child with a process group, a folder and an inductor cache of its own; all is killed after `timeout_s`.
+
+    With a `view` the user's files are afterwards as they were.
+    """
+    return start_forked(work, timeout_s=timeout_s, view=view).wait()
 
 
-def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Child:
+def start_forked(
+    work: Callable[[Tell], None], *, timeout_s: float, environment: Mapping[str, str] | None = None, view: View | None = None
+) -> Child:
     """Start `work` as `run_forked` does and do not wait for it. `environment` holds variables for the child alone.
 
     Raises OutputError when there is no room for it.
@@ -69,13 +76,13 @@ def start_forked(work: Callable[[Tell], None], *, timeout_s: float, environment:
     except OSError as error:
         raise OutputError(f"cannot create a folder for a child process: {error.strerror or error}") from error
     try:
-        return _start(work, timeout_s, folder, environment or {})
+        return _start(work, timeout_s, folder, environment or {}, view)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environment: Mapping[str, str]) -> Child:
+def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environment: Mapping[str, str], view: View | None) -> Child:
     reading, writing = os.pipe()
     parent = os.getpid()
     began = time.monotonic()
@@ -88,9 +95,9 @@ def _start(work: Callable[[Tell], None], timeout_s: float, folder: Path, environ
     if pid == 0:
         os.environ.update(environment)
         end_with_parent(parent)
-        _be_child(work, writing, reading, timeout_s, folder)
+        _be_child(work, writing, reading, timeout_s, folder, view)
     os.close(writing)
-    return Child(pid=pid, reading=reading, folder=folder, began=began, deadline=began + timeout_s)
+    return Child(pid=pid, reading=reading, folder=folder, began=began, deadline=began + timeout_s, view=view)
 
 
 running: set[int] = set()
@@ -106,8 +113,9 @@ def end_running() -> None:
 class Child:
     """A running child. Several may run at a time: whoever waits for one reads what the others tell, so that none is held up by it."""
 
-    def __init__(self, *, pid: int, reading: int, folder: Path, began: float, deadline: float) -> None:
+    def __init__(self, *, pid: int, reading: int, folder: Path, began: float, deadline: float, view: View | None = None) -> None:
         self._pid, self._reading, self._folder, self._began, self._deadline = pid, reading, folder, began, deadline
+        self._view = view
         self._raw = b""
         self._told_at: float | None = None
         self._report: ChildReport | None = None
@@ -135,6 +143,8 @@ class Child:
             running.discard(self._pid)
             try:
                 self._report = self._reaped()
+                if self._view is not None:  # what a child that was killed had no time for
+                    recover(Path(self._view.undo))
             finally:
                 shutil.rmtree(self._folder, ignore_errors=True)
         return self._report
@@ -181,7 +191,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_s: float, folder: Path) -> None:
+def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_s: float, folder: Path, view: View | None) -> None:
     """In the child: never returns."""
     status = 1
     # What the parent left to be collected is not ours to end: a process group of gloo waited for its threads for ever (torch 2.15).
@@ -194,6 +204,9 @@ def _be_child(work: Callable[[Tell], None], writing: int, reading: int, timeout_
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(timeout_s) + 2 * _GRACE_S)
         _redirect(folder)
+        ended = None if view is None else enter(view.and_passed(folder))
+        if ended is not None:
+            os._exit(ended.follow())
         _mend_thread_pool()
         check_guards_untimed()
         work(Speaker(writing).say)

@@ -97,7 +97,7 @@ def dynadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_module_of_the_script_and_a_package_are_patched_and_do_the_same(tmp_path):
     """The script is a module of a package, run with -m; its run directory could be asked once more, until the patch is applied."""
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "train.py").write_text(SCRIPT)
+    (tmp_path / "job" / "train.py").write_text(SCRIPT + "open('results.csv', 'a').write(f'{x.sum():.4f}')\n")
     (tmp_path / "job" / "helper.py").write_bytes(WRITTEN)
     (tmp_path / PACKAGES).mkdir(parents=True)
     (tmp_path / PACKAGES / "library.py").write_text(LIBRARY)
@@ -105,6 +105,8 @@ def test_a_module_of_the_script_and_a_package_are_patched_and_do_the_same(tmp_pa
     done = dynadiag(tmp_path, "fix", "--out", "run", "-m", "job.train", "4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "job" / "helper.py").read_bytes() == WRITTEN
+    assert not (tmp_path / "results.csv").exists() and not (tmp_path / "job" / "__pycache__").exists()
+    assert "not kept: what the runs wrote (results.csv)" in done.stderr
     told = json.loads((tmp_path / "run" / "fix.json").read_text())
     jsonschema.validate(told, json.loads((ROOT / "docs" / "fix.schema.json").read_text()))
     assert told["after"]["graph_break_sites"] == 0 < told["before"]["graph_break_sites"]

@@ -1,0 +1,108 @@
+"""What runs changed that were killed together with those that watched them: it is put back by who comes next."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from dynadiag.private_view.undo import put_back
+from dynadiag.scratch import UNDO, dead_folders
+
+_FILES: Final = "files"
+"""In the folder of a run: what files were."""
+
+
+def bases() -> tuple[Path, ...]:
+    """Where folders for what files were may lie, the first that serves is taken."""
+    found = (tempfile.gettempdir(), "/var/tmp", "/dev/shm")
+    return tuple(dict.fromkeys(Path(one) for one in found if os.access(one, os.W_OK)))
+
+
+def recover_dead() -> list[str]:
+    """Put back what processes that are dead had changed; gives the paths where that failed."""
+    failed: list[str] = []
+    for base in bases():
+        for what, folder in dead_folders(str(base)):
+            if what == UNDO:
+                failed += recover(Path(folder))
+    return failed
+
+
+def recover(undo: Path) -> list[str]:
+    """Put back what the runs in one folder changed that are no longer watched, and delete it where nothing of it is needed any more."""
+    failed: list[str] = []
+    with contextlib.suppress(OSError):
+        for store in sorted(undo.iterdir()):
+            if store.is_dir():
+                with held(store, wait=False) as mine:
+                    failed += remove_store(store) if mine else []
+    return failed
+
+
+def discard(undo: Path) -> list[str]:
+    """The same, and delete the folder: its process goes on or ends, and starts no run in it any more."""
+    failed = recover(undo)
+    if not failed:
+        remove_tree(undo)
+    return failed
+
+
+@contextmanager
+def held(store: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Keep everybody else from putting back what a run in this folder changes; whether nobody else does."""
+    try:
+        descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        yield False
+        return
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def remove_store(store: Path) -> list[str]:
+    """Put back what a run had changed, and delete its folder; gives the paths that could not be put back."""
+    failed = put_back(store / _FILES)
+    if not failed:
+        remove_tree(store)
+    return failed
+
+
+def files_of(store: Path) -> Path:
+    """Where a run's `Undo` lies in its folder."""
+    return store / _FILES
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder, also where its own folders may not be read: an overlay leaves one of mode 0."""
+
+    def again(function: Callable[..., Any], path: str, _error: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120
+            os.chmod(path, 0o700)  # noqa: PTH101
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+                for name in os.listdir(path):  # noqa: PTH208
+                    remove_tree(Path(path) / name)
+                os.rmdir(path)  # noqa: PTH106
+            else:
+                os.unlink(path)  # noqa: PTH108
+
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, onerror=again)
+    else:
+        with contextlib.suppress(OSError):
+            folder.unlink()

@@ -1,0 +1,230 @@
+"""What files were before a run wrote to them, kept in a folder, so that they can be put back: after the run, or after it was killed.
+
+The folder has `journal.jsonl`, one line for each path before it is touched for the first time, and the copies. Later lines for the same
+path count more. Only what was noted is put back, so what others write meanwhile stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import IO, Any, Final
+
+_JOURNAL: Final = "journal.jsonl"
+_FICLONE: Final = 0x40049409
+_PIECE: Final = 1 << 20
+
+
+class Undo:
+    """Notes in `folder` what is at a path before it changes; copies take at most `limit_bytes`."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._left = folder, limit_bytes
+        self._journal = os.open(folder / _JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._known: dict[str, bool] = {}
+        self._first: dict[str, dict[str, Any]] = {}
+        self._absent: set[str] = set()
+        self._grown: set[str] = set()
+        self._copies = 0
+
+    def save(self, path: str, *, appended: bool = False) -> None:
+        """Note what is there; of a folder all that is in it. `appended`: what it holds stays, more comes behind it.
+
+        Raises OSError (ENOSPC) where the copy would take more than the limit.
+        """
+        if self._known.get(path) or (appended and path in self._known) or self._is_new(path):
+            return
+        self._save_parent(path)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            self._absent.add(path)
+            self._note(path, {"was": "absent"})
+            return
+        facts = self._first.setdefault(path, _facts(found))
+        if stat.S_ISDIR(found.st_mode):
+            self._note(path, facts | {"was": "folder"})
+            for name in os.listdir(path):  # noqa: PTH208
+                self.save(os.path.join(path, name))  # noqa: PTH118
+        elif stat.S_ISLNK(found.st_mode):
+            self._note(path, facts | {"was": "link", "to": os.readlink(path)})  # noqa: PTH115
+        elif not stat.S_ISREG(found.st_mode):
+            self._known[path] = True
+        elif appended:
+            self._grown.add(path)
+            self._note(path, facts | {"was": "file"}, whole=False)
+        else:
+            self._note(path, facts | {"was": "file", "copy": self._copy(path, facts["size"])})
+
+    def save_attributes(self, path: str) -> None:
+        """Note the mode and the times of a folder, or all of a file."""
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            self._save_folder(path)
+        else:
+            self.save(path)
+
+    def saved(self) -> list[str]:
+        """The paths that were noted, but for folders of which an entry changed."""
+        return [path for path, whole in self._known.items() if whole or path in self._grown]
+
+    def close(self) -> None:
+        """Nothing more is noted."""
+        os.close(self._journal)
+
+    def _save_parent(self, path: str) -> None:
+        self._save_folder(os.path.dirname(path))  # noqa: PTH120
+
+    def _save_folder(self, path: str) -> None:
+        """Its mode and times, which change with what is in it."""
+        if path not in self._known and not self._is_new(path):
+            with contextlib.suppress(OSError):
+                self._note(path, self._first.setdefault(path, _facts(os.lstat(path))) | {"was": "folder"}, whole=False)
+
+    def _is_new(self, path: str) -> bool:
+        """Whether it lies in a folder that was not there."""
+        return any(str(parent) in self._absent for parent in Path(path).parents)
+
+    def _note(self, path: str, facts: dict[str, Any], *, whole: bool = True) -> None:
+        os.write(self._journal, json.dumps({"path": path, **facts}).encode() + b"\n")
+        self._known[path] = whole
+
+    def _copy(self, path: str, size: int) -> str:
+        """Shared with the file where the file system can; else bytes, which count."""
+        self._copies += 1
+        name = f"{self._copies:06d}"
+        with open(path, "rb") as source, open(self._folder / name, "xb") as target:  # noqa: PTH123
+            if not _cloned(source, target):
+                self._left -= size
+                if self._left < 0:
+                    raise OSError(errno.ENOSPC, "a copy of it takes more room than there is", path)
+                shutil.copyfileobj(source, target, _PIECE)
+            target.truncate(size)
+        return name
+
+
+def _cloned(source: IO[bytes], target: IO[bytes]) -> bool:
+    """Whether the file system lets both share their bytes (btrfs, XFS)."""
+    try:
+        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
+
+
+def _facts(found: os.stat_result) -> dict[str, Any]:
+    return {
+        "mode": stat.S_IMODE(found.st_mode),
+        "owner": [found.st_uid, found.st_gid],
+        "times": [found.st_atime_ns, found.st_mtime_ns],
+        "node": [found.st_dev, found.st_ino],
+        "size": found.st_size,
+    }
+
+
+def put_back(folder: Path) -> list[str]:
+    """Make every path that was noted what it was, and delete the notes. Gives those where that failed; their copies stay."""
+    try:
+        lines = (folder / _JOURNAL).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    before: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError):  # the last one, where its writer was killed: its call has not been made
+            found = json.loads(line)
+            before[found["path"]] = found
+    failed: list[str] = []
+    # What was not there goes first, then folders from the outside in; times of folders last, from the inside out.
+    for path in sorted(before, key=len, reverse=True):
+        if before[path]["was"] == "absent":
+            _tried(_remove, path, failed)
+    folders = [path for path in sorted(before, key=len) if before[path]["was"] == "folder"]
+    for path in folders:
+        _tried(_make_folder, path, failed)
+    for path, found in before.items():
+        if found["was"] in ("file", "link"):
+            try:
+                _put_file_back(path, found, folder)
+            except OSError:
+                failed.append(path)
+    for path in reversed(folders):
+        with contextlib.suppress(OSError):
+            _set_attributes(path, before[path])
+    if not failed:
+        shutil.rmtree(folder, ignore_errors=True)
+    return failed
+
+
+def _tried(step: Any, path: str, failed: list[str]) -> None:
+    try:
+        step(path)
+    except OSError:
+        failed.append(path)
+
+
+def _remove(path: str) -> None:
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)  # noqa: PTH108
+
+
+def _make_folder(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        return
+    _remove(path)
+    os.mkdir(path, 0o700)  # noqa: PTH102
+
+
+def _put_file_back(path: str, before: dict[str, Any], folder: Path) -> None:
+    try:
+        now = os.lstat(path)
+    except OSError:
+        now = None
+    if before["was"] == "link":
+        if now is None or not stat.S_ISLNK(now.st_mode) or os.readlink(path) != before["to"]:  # noqa: PTH115
+            _remove(path)
+            os.symlink(before["to"], path)  # noqa: PTH211
+            os.utime(path, ns=tuple(before["times"]), follow_symlinks=False)
+        return
+    same = now is not None and stat.S_ISREG(now.st_mode) and [now.st_dev, now.st_ino] == before["node"]
+    if not same and "copy" not in before:
+        raise FileNotFoundError(errno.ENOENT, "its first bytes are gone", path)
+    if not same:
+        # Another file has its name: the copy gets it in one step.
+        beside = f"{path}.{os.urandom(6).hex()}.part"
+        shutil.copyfile(folder / before["copy"], beside)
+        _set_attributes(beside, before)
+        if now is not None and stat.S_ISDIR(now.st_mode):
+            _remove(path)
+        os.replace(beside, path)  # noqa: PTH105
+        return
+    if now is not None and not now.st_mode & stat.S_IWUSR:
+        os.chmod(path, 0o600)  # noqa: PTH101
+    if "copy" in before:
+        with open(folder / before["copy"], "rb") as source, open(path, "r+b") as target:  # noqa: PTH123
+            if not _cloned(source, target):
+                shutil.copyfileobj(source, target, _PIECE)
+            target.truncate(before["size"])
+    else:
+        os.truncate(path, before["size"])
+    _set_attributes(path, before)
+
+
+def _set_attributes(path: str, before: dict[str, Any]) -> None:
+    now = os.lstat(path)
+    if [now.st_uid, now.st_gid] != before["owner"]:
+        with contextlib.suppress(OSError):
+            os.chown(path, *before["owner"])
+    os.chmod(path, before["mode"])  # noqa: PTH101
+    os.utime(path, ns=tuple(before["times"]))

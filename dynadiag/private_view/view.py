@@ -1,0 +1,290 @@
+"""A view of the user's files for one run, and what runs in one: the process that goes on in it, and the one that looks after it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from dynadiag.private_view import overlay
+from dynadiag.private_view.kernel import adopt_orphans, die_with_parent, install_filter
+from dynadiag.private_view.ordinary import is_ordinary, ordinary_folders
+from dynadiag.private_view.recovery import files_of, held, remove_store
+from dynadiag.private_view.undo import Undo
+from dynadiag.private_view.watching import Connection, Move, Seen, Touch, Watcher
+
+Kind = Literal["overlay", "undo"]
+_GRACE_S: Final = 2.0
+_LISTENED_TO: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_MOST_DROPPED: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How runs see files. Of kind "overlay", what they write below `roots` goes elsewhere and is dropped, and what they write in other
+    folders is put back after each; of kind "undo" all of it is put back.
+
+    Written for real is what lies below `passed`, and outside of the roots what is `ordinary`. `undo` is the folder for what files were, of
+    which a run may copy `limit_bytes`. `touched` gets a JSON line for what cannot be kept apart, and for what was dropped. `watched`: the
+    machine lets us see calls; where it does not, other folders are as they are written. All paths are real ones.
+    """
+
+    kind: Kind
+    roots: tuple[str, ...]
+    passed: tuple[str, ...]
+    undo: str
+    touched: str
+    limit_bytes: int
+    watched: bool = True
+
+    def dumps(self) -> str:
+        """For `loads`."""
+        return json.dumps(asdict(self))
+
+    def and_passed(self, *folders: Path) -> View:
+        """The same, with more folders that are written for real."""
+        return replace(self, passed=(*self.passed, *(os.path.realpath(one) for one in folders)))
+
+
+def loads(text: str) -> View:
+    """The view that `dumps` gave as text."""
+    found = json.loads(text)
+    return View(**{**found, "roots": tuple(found["roots"]), "passed": tuple(found["passed"])})
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How what ran in a view ended: the status of `waitpid`."""
+
+    status: int
+
+    def follow(self) -> int:
+        """End this process by the same signal; where it was none, gives the exit status."""
+        if not os.WIFSIGNALED(self.status):
+            return os.WEXITSTATUS(self.status)
+        number = os.WTERMSIG(self.status)
+        with contextlib.suppress(ImportError, ValueError, OSError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return 128 + number
+
+
+def enter(view: View) -> Ended | None:
+    """Fork: the child gets None and sees files as the view says, this process gets how it ended, once all files are as before.
+
+    This process must have one thread, and is of no other use, since it is in the overlay too. Raises OSError or `NotPossibleError` before
+    the fork where there is no such view.
+    """
+    store = Path(tempfile.mkdtemp(prefix="view-", dir=view.undo))
+    uppers: dict[str, Path] = {}
+    with held(store):
+        try:
+            if view.kind == "overlay":
+                uppers = overlay.enter(view.roots, view.passed, store / "upper")
+            pid, descriptor = _forked(view)
+        except BaseException:
+            remove_store(store)
+            raise
+        if pid == 0:
+            return None
+        try:
+            return Ended(_Supervisor(view, store, uppers).attend(pid, descriptor))
+        finally:
+            remove_store(store)
+
+
+def _forked(view: View) -> tuple[int, int | None]:
+    """The process that goes on, 0 in itself, and the descriptor at which its calls wait."""
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    for_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    adopt_orphans()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        signal.signal(signal.SIGCHLD, for_children)
+        die_with_parent(parent)
+        if view.watched:
+            descriptor = install_filter()
+            socket.send_fds(theirs, [b"f"], [descriptor])
+            os.close(descriptor)
+        theirs.close()
+        return 0, None
+    theirs.close()
+    for number in _LISTENED_TO:  # the whole group gets them, and what runs in the view decides
+        signal.signal(number, signal.SIG_IGN)
+    with ours:
+        descriptors = socket.recv_fds(ours, 1, 1)[1] if view.watched else []
+    return pid, descriptors[0] if descriptors else None
+
+
+class _Supervisor:
+    """Answers the calls of what runs in a view, and puts files back when it has ended."""
+
+    def __init__(self, view: View, store: Path, uppers: Mapping[str, Path]) -> None:
+        self._view, self._uppers = view, uppers
+        self._undo = Undo(files_of(store), view.limit_bytes)
+        self._ordinary = ordinary_folders()
+        self._noted: set[tuple[str, str]] = set()
+        self._own_ports: set[int] = set()
+        self._connections: set[tuple[str, int]] = set()
+
+    def attend(self, pid: int, descriptor: int | None) -> int:
+        """The status with which it ended."""
+        status = self._served(pid, descriptor) if descriptor is not None else os.waitpid(pid, 0)[1]
+        for address, port in sorted(self._connections):
+            # One to a port that the program itself opened (ranks that meet, a server in a test) stays in the program.
+            if port not in self._own_ports:
+                self._note("network", f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        written = self._undo.saved() if self._view.kind == "undo" else overlay.written(self._uppers)
+        dropped = (one for one in written if _is_below(one, self._view.roots) and "__pycache__" not in one)
+        for path in itertools.islice(dropped, _MOST_DROPPED):
+            self._note("dropped", path)
+        self._undo.close()
+        return status
+
+    def _served(self, pid: int, descriptor: int) -> int:
+        watcher = Watcher(descriptor, self.look)
+        process = os.pidfd_open(pid)
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        poller.register(process, select.POLLIN)
+        status: int | None = None
+        until = 0.0
+        while status is None or time.monotonic() < until:
+            events = dict(poller.poll(None if status is None else max(0.0, until - time.monotonic()) * 1000))
+            waiting = events.get(descriptor, 0)
+            if waiting & select.POLLIN:
+                watcher.answer()
+            elif waiting:  # nobody has this filter any more
+                return status if status is not None else os.waitpid(pid, 0)[1]
+            if process in events:
+                _, status = os.waitpid(pid, 0)
+                poller.unregister(process)
+                # What it leaves behind gets a moment to end: it would go on writing when files are back.
+                until = time.monotonic() + _GRACE_S
+        _end_children()
+        return status
+
+    def look(self, seen: Seen) -> bool:
+        """Keep what a file was, and note what cannot be kept apart; whether the call was made here. Raises OSError where it has to fail."""
+        if isinstance(seen, Connection):
+            self._look_at_connection(seen)
+            return False
+        if isinstance(seen, Touch):
+            self._keep(seen.path, seen.what)
+            return False
+        self._keep(seen.path, "entry")
+        self._keep(seen.to, "entry")
+        return self._view.kind == "overlay" and _moved(seen, self._view.roots)
+
+    def _keep(self, path: str, what: str) -> None:
+        view = self._view
+        if _is_below(path, view.passed) or (view.kind == "overlay" and _is_below(path, view.roots)):
+            return
+        if not _is_below(path, view.roots) and (is_ordinary(path, self._ordinary) or _is_device(path)):
+            return
+        try:
+            if what == "attributes":
+                self._undo.save_attributes(path)
+            elif what == "entry" or not os.path.isdir(path):  # noqa: PTH112
+                self._undo.save(path, appended=what == "append")
+        except PermissionError:
+            return  # what we may not read, the program may not change either
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._note("no room", path)
+            raise
+
+    def _look_at_connection(self, seen: Connection) -> None:
+        if seen.listens:
+            self._own_ports.add(seen.port or 0)
+        elif seen.port is not None:
+            self._connections.add((seen.address, seen.port))
+        else:
+            path = os.path.realpath(seen.address)
+            if not _is_below(path, (*self._view.passed, *self._view.roots)) and not is_ordinary(path, self._ordinary):
+                self._note("service", seen.address)
+
+    def _note(self, kind: str, what: str) -> None:
+        if (kind, what) in self._noted:
+            return
+        self._noted.add((kind, what))
+        with contextlib.suppress(OSError), open(self._view.touched, "ab") as stream:  # noqa: PTH123
+            stream.write(json.dumps({kind: what}).encode() + b"\n")
+
+
+def _moved(move: Move, roots: Sequence[str]) -> bool:
+    """Whether a folder was moved by copying it: an overlay of a user namespace refuses to rename one that was there before (EXDEV)."""
+    old, new = move.path, move.to
+    if not (_is_below(old, roots) and _is_below(new, roots) and os.path.isdir(old) and not os.path.islink(old)):  # noqa: PTH112, PTH114
+        return False
+    try:
+        os.rename(old, new)  # noqa: PTH104
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    else:
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(new)  # noqa: PTH106
+    shutil.copytree(old, new, symlinks=True)
+    shutil.rmtree(old)
+    return True
+
+
+def _end_children() -> None:
+    """Kill all that this process has adopted, until there is nothing left."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while found := children.read_text("utf-8").split():
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.waitpid(int(pid), 0)
+
+
+def _is_device(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def touched(view: View) -> dict[str, list[str]]:
+    """What runs in this view reached that cannot be kept apart, by kind: "network" ("10.0.0.1:5432"), "service" (a socket's path); "no
+    room" has files of which no copy could be kept, and "dropped" what was written and is gone.
+    """
+    try:
+        lines = Path(view.touched).read_bytes().splitlines()
+    except OSError:
+        return {}
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            for kind, what in json.loads(line).items():
+                found.setdefault(kind, {})[what] = None
+    return {kind: list(names) for kind, names in found.items()}
