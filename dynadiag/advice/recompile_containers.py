@@ -19,6 +19,16 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
     yield from _joined(cause, name)
 
 
+def key_order_advice(cause: Cause) -> Iterable[Advice]:
+    """The same keys in another order: only what makes the dictionary can give them one order."""
+    name = cause.source.removeprefix("keys of ")
+    text = (
+        f"The calls give `{name}` the same keys in different orders, and each order is compiled separately. Put its keys in one order "
+        "everywhere."
+    )
+    yield Advice(slug="one-key-order", text=text)
+
+
 def _joined(cause: Cause, name: str) -> Iterable[Advice]:
     """A list that the function only stacks: one tensor instead, with one dimension that varies."""
     joined = None if cause.function is None or not {"0", "1"}.isdisjoint(cause.values) else cause.function.joined(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause
-from dynadiag.advice.recompile_containers import length_advice
+from dynadiag.advice.recompile_containers import key_order_advice, length_advice
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.advice.recompile_sizes import size_advice
 from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, is_module_integer, value_advice
@@ -89,6 +89,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "size": size_advice,
     "value": value_advice,
     "length": length_advice,
+    "key_order": key_order_advice,
     "condition": condition_advice,
     "backend": _backend,
     "dim_marking": _marked_later,

@@ -131,7 +131,8 @@ class Guard:
 class GuardSet:
     """All guards of one compiled frame, summed up while reading; `examples` keeps the first of each kind and the longest sources.
 
-    `watched` holds the guards on the sources that the frame's own `recompile_reasons` name: they tell the value that caused the recompile.
+    `watched` holds the guards on the sources that the frame's own `recompile_reasons` name: they tell the value that caused the recompile;
+    and those on keys of dictionaries, since a later recompile may have another order of them.
     `on_modules` counts those that look at a submodule of an nn.Module or at something of it. `values` are, for a process with a rank, the
     codes of the guards on constants and lengths, by which ranks are compared.
     """

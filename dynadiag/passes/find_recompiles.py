@@ -30,6 +30,7 @@ from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, 
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
+from dynadiag.passes.dict_keys import KEY_ORDER, only_order_differs
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
@@ -40,7 +41,7 @@ from dynadiag.passes.recompile_unadvised import ENOUGH, because_of, settled, tel
 from dynadiag.passes.recompiled import Recompiled, followers, limit_text
 from dynadiag.passes.size_conditions import sides_met
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
-from dynadiag.passes.transitions import CodeObject, Row, changes, code_objects, known_values, rows, with_news
+from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, keys_of, known_values, rows, with_news
 
 _MOST_ADVISED = 3_000
 
@@ -84,7 +85,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     code = with_news(code, known)
     several_callables = is_module_entry(code.named.file) and context.calls.targets(code.key[0]) > 1
     named = (_named_module(row, code.named, several=several_callables) for row in rows(code, known))
-    table = tuple(_on_stack(row, code.named, context.lines) for row in named)
+    table = tuple(_of_keys(_on_stack(row, code.named, context.lines), known) for row in named)
     call = next(iter(_lines(code, run)), None)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
     varying = () if rest_was_skipped(code.frames[0], run) else varying_sizes(code.frames, table, context.shapes)
@@ -149,6 +150,16 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
     if row.kind == "unexpected":
         return replace(row, said="a reason that torch does not name")
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
+
+
+def _of_keys(row: Row, known: Known) -> Row:
+    """The row as one of the order, where each call had the same keys in another order than the version that it was compared with."""
+    if row.kind != "keys":
+        return row
+    if not only_order_differs(keys_of(guard, step, known) for step in row.steps for guard in step.news if guard.source == row.source):
+        return row
+    named = row.said or f"the keys of `{row.source.removeprefix('keys of ')}`"
+    return replace(row, kind=KEY_ORDER, said=f"the order of {named}")
 
 
 def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:

@@ -10,6 +10,7 @@ from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.facts.wording import short_place
 from dynadiag.model import codes
 from dynadiag.model.run import Frame, Run
+from dynadiag.passes.dict_keys import KEY_ORDER
 from dynadiag.passes.transitions import Row
 
 # `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
@@ -20,7 +21,7 @@ _UNEXPECTED = (
 
 
 _STACK = re.compile(r"___stack\d+")
-_READ = frozenset({"value", "none", "type", "length", "keys", "contains", "attribute", "identity", "function", "condition"})
+_READ = frozenset({"value", "none", "type", "length", "keys", KEY_ORDER, "contains", "attribute", "identity", "function", "condition"})
 _CODES = {
     "size": codes.SIZE,
     "value": codes.VALUE_OR_TYPE,
@@ -40,6 +41,7 @@ _CODES = {
     "function_mode": codes.GLOBAL_STATE,
     "length": codes.CONTAINER,
     "keys": codes.CONTAINER,
+    KEY_ORDER: codes.CONTAINER,
     "contains": codes.CONTAINER,
     "attribute": codes.CONTAINER,
     "backend": codes.BACKEND,

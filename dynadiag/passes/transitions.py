@@ -13,6 +13,7 @@ from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.facts.wording import unique
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
+from dynadiag.passes.dict_keys import KeyLists, Keys, key_lists, key_sides
 from dynadiag.passes.guard_parts import FailedGuard, type_of_literal
 from dynadiag.passes.guard_text import failed_guards, parse_guard_code
 
@@ -92,6 +93,7 @@ class Known:
     dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, Sequence[tuple[int, ...]]] = field(default_factory=dict)
+    keys: KeyLists = field(default_factory=dict)
 
     def value(self, compile_text: str, source: str) -> str | None:
         """The value of the source in the call that led to this compilation, or None."""
@@ -182,7 +184,8 @@ def known_values(code: CodeObject) -> Known:
                 guards.setdefault((frame.key.text, parsed.source), value_text(parsed))
     states = {frame.key.text: state for frame in code.frames if (state := _global_state(frame))}
     numbers = {source: sorted(map(_numbers, texts)) for source, texts in dynamic.items()}
-    return Known(symbols, guards, states, {source: tuple(texts) for source, texts in dynamic.items()}, conditions, numbers)
+    keys = key_lists(code.frames)
+    return Known(symbols, guards, states, {source: tuple(texts) for source, texts in dynamic.items()}, conditions, numbers, keys)
 
 
 def _global_state(frame: Frame) -> Mapping[str, str]:
@@ -288,6 +291,8 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
         return _state(known, guard.entry, guard.property), _state(known, step.frame.key.text, guard.property)
     if guard.kind in _CONDITIONS:
         return guard.source, _values_of_condition(guard, step, known)
+    if guard.kind == "keys":
+        return key_sides(*keys_of(guard, step, known), guard.text, guard.expected)
     old = _expected(guard, known)
     here = step.frame.key.text
     new = _actual(guard) or known.value(here, guard.source) or known.value(here, readable(guard.raw_source))
@@ -295,6 +300,11 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
         return old, _actual(guard)
     # A guard on the type alone says that the type stayed, not which value came.
     return old, None if new == old or (old is not None and new == type_of_literal(old)) else new
+
+
+def keys_of(guard: FailedGuard, step: Step, known: Known) -> tuple[Keys | None, Keys | None]:
+    """The keys of a dictionary that the version was compiled for, and those of the call; None is not in the log."""
+    return known.keys.get((guard.entry or "", guard.source)), known.keys.get((step.frame.key.text, guard.source))
 
 
 def _expected(guard: FailedGuard, known: Known) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -23,6 +23,7 @@ _Leaf = tuple[str, str]
 if TYPE_CHECKING:
     _Match = re.Match[str] | None
 _MODULES = "._modules["
+_KEYS = "list(dict.keys("
 _LATENCY_WORDS = "Guard latency = "
 _LATENCY = re.compile(r"Guard latency = (\d+(?:\.\d+)?) us\s*$")
 _LONGEST_CODE = 1000
@@ -36,7 +37,8 @@ def read_guards(text: str, reasons: tuple[str, ...] = (), *, values: bool = Fals
     """The guards of one frame and torch's own measure of one evaluation in microseconds; None for what the text does not hold.
 
     Only leaves are counted: the `GuardManager` lines between them are the path to a value and check nothing themselves. `reasons` are those
-    of the frame's own recompile; the guards on what they name are kept as `watched`. `values` asks for `GuardSet.values`.
+    of the frame's own recompile; the guards on what they name are kept as `watched`, as are those on keys of dictionaries. `values` asks
+    for `GuardSet.values`.
     """
     latency = _LATENCY.search(text, max(0, text.rfind(_LATENCY_WORDS)))
     leaves = _LEAF.findall(text)
@@ -47,7 +49,7 @@ def read_guards(text: str, reasons: tuple[str, ...] = (), *, values: bool = Fals
         first = dict(reversed(leaves))
         shown = [*((kind, first[kind]) for kind in kinds if kind in first), *_longest(leaves, sources)]
         examples = dict.fromkeys(_guard(kind, body) for kind, body in shown)
-        watched = tuple(_watched(leaves, sources, reasons)) if reasons else ()
+        watched = tuple(dict.fromkeys((*(_watched(leaves, sources, reasons) if reasons else ()), *_keys(leaves))))
         inside = sum(_MODULES in body and _MODULES in body.partition("  # ")[0] for _, body in leaves)
         guards = GuardSet(count=len(leaves), by_kind=dict(kinds), examples=tuple(examples), watched=watched, on_modules=inside)
         if values:
@@ -92,6 +94,11 @@ def _watched(leaves: Sequence[_Leaf], sources: Sequence[_Match], reasons: Sequen
         if source is not None and source.end() - source.start() <= longest and _bare(source.group()) in names
     )
     return [_guard(kind, body) for kind, body in islice(wanted, _MOST_WATCHED)]
+
+
+def _keys(leaves: Sequence[_Leaf]) -> Iterator[Guard]:
+    """The guards on keys of dictionaries; all of them tell whether a later call has other keys or another order."""
+    return (_guard(kind, body) for kind, body in islice((leaf for leaf in leaves if leaf[1].startswith(_KEYS)), _MOST_WATCHED))
 
 
 @lru_cache(maxsize=8192)  # each recompile repeats the reasons of the earlier ones

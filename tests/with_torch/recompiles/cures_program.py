@@ -569,6 +569,18 @@ def _():
     return lambda: run({"scale": 1}, both), lambda: run(both, both)
 
 
+@case("one-key-order")
+def _():
+    def run(put_in_order):
+        def fn(by_name):
+            return torch.cat(list(by_name.values()))
+
+        c, (x, y) = compiled(fn), rows(4, 4)
+        return [c(put_in_order(given)).sum() for given in ({"a": x, "b": y}, {"b": y, "a": x})]
+
+    return lambda: run(dict), lambda: run(lambda given: {name: given[name] for name in sorted(given)})
+
+
 @case("fixed-keys")
 def _():
     def before():

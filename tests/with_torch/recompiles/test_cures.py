@@ -52,6 +52,7 @@ LEFT = {
     "drop-last": (1, 0),
     "same-arguments": (1, 0),
     "fixed-keys": (1, 0),
+    "one-key-order": (1, 0),
     "always-a-tensor": (1, 0),
     "initialise-attribute": (1, 0),
     "one-type": (1, 0),
