@@ -36,7 +36,8 @@ class Cause:
     tensors of the function are of that type. `origin` is the line that asked for the guard, `function` the compiled function as it is
     written, None where it was not recorded or another function than it asked; `reader` is the inlined function with that line, None where
     another recorded function has an attribute of that name too. `passed_before` are the names on the lines that called other compiled
-    functions first; `beside` are the lines by which a call leaves other objects changed than this source. Of all its `recompiles` those
+    functions first; `beside` are the lines by which a call leaves other objects changed than this source, `set_at` those of the user's that
+    set it where it is a state of torch. Of all its `recompiles` those
     that come whatever size is dynamic from the first call on are counted in `stays`.
     """
 
@@ -65,6 +66,7 @@ class Cause:
     float32: bool = False
     passed_before: frozenset[str] = frozenset()
     beside: tuple[str, ...] = ()
+    set_at: tuple[Location, ...] = ()
     stays: int = 0
     recompiles: int = 1
     frame_name: str | None = None

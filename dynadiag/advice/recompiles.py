@@ -17,6 +17,7 @@ from dynadiag.advice.recompile_sizes import size_advice
 from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, is_module_integer, value_advice
 from dynadiag.advice.source import parse_line
 from dynadiag.facts.lookups import compiled_functions, process_of
+from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
 
@@ -80,6 +81,15 @@ def _marked_later(cause: Cause) -> Iterable[Advice]:
     yield Advice(slug="mark-before-first-call", text=text)
 
 
+def _state_before(cause: Cause) -> Iterable[Advice]:
+    """A setting that stays what it is until somebody sets it again: once, before the first compiled call."""
+    if not cause.set_at:
+        return
+    lines = listed([f"`{one.code}` ({short_place(one)})" for one in cause.set_at])
+    text = f"{lines} sets `{cause.source}`, for which torch compiles each value separately. Set it once, before the first compiled call."
+    yield Advice(slug="state-before-compile", text=text)
+
+
 def _equal_at_first(cause: Cause) -> Iterable[Advice]:
     text = "torch took two sizes to be the same because they were once equal. Turn that off before the first call."
     yield Advice(slug="no-duck-shape", text=text, after="torch.fx.experimental._config.use_duck_shape = False")
@@ -91,6 +101,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
     "length": length_advice,
     "key_order": key_order_advice,
     "condition": condition_advice,
+    "global_state": _state_before,
     "backend": _backend,
     "dim_marking": _marked_later,
     "duck_size": _equal_at_first,

@@ -13,6 +13,7 @@ from dynadiag.advice.recompile_reasons import reason, split_off
 from dynadiag.advice.recompile_values import sides_of_integer
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.state_setters import lines_that_set
 from dynadiag.facts.user_frames import (
     entry_stack,
     function_words,
@@ -85,7 +86,7 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     code = with_news(code, known)
     several_callables = is_module_entry(code.named.file) and context.calls.targets(code.key[0]) > 1
     named = (_named_module(row, code.named, several=several_callables) for row in rows(code, known))
-    table = tuple(_of_keys(_on_stack(row, code.named, context.lines), known) for row in named)
+    table = tuple(_known_better(_on_stack(row, code.named, context.lines), known, run) for row in named)
     call = next(iter(_lines(code, run)), None)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
     varying = () if rest_was_skipped(code.frames[0], run) else varying_sizes(code.frames, table, context.shapes)
@@ -152,8 +153,10 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
 
 
-def _of_keys(row: Row, known: Known) -> Row:
-    """The row as one of the order, where each call had the same keys in another order than the version that it was compared with."""
+def _known_better(row: Row, known: Known, run: Run) -> Row:
+    """The row with the lines that set a state of torch; as one of the order, where each call had the same keys in another order."""
+    if row.kind == "global_state":
+        return replace(row, set_at=lines_that_set(row.source, run))
     if row.kind != "keys":
         return row
     if not only_order_differs(keys_of(guard, step, known) for step in row.steps for guard in step.news if guard.source == row.source):

@@ -92,6 +92,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         float32=facts.float32,
         passed_before=facts.passed_before,
         beside=changed_beside(guard.raw_source, facts.changes, _tensor_names(run)),
+        set_at=row.set_at,
         stays=facts.stays,
         recompiles=len(code.steps),
         origin=origin,

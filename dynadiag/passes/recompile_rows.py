@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
-from dynadiag.facts.wording import short_place
+from dynadiag.facts.wording import listed, short_place
 from dynadiag.model import codes
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.dict_keys import KEY_ORDER
@@ -91,7 +91,12 @@ _EVERYWHERE = frozenset({"self", "len", "size", "keys", "of", "in", "is", "not"}
 
 
 def _read_at(row: Row) -> str:
-    """The line that the guard is for, as torch recorded it: ", read at model.py:12 (`if self.step > 3:`)" where it names what changed."""
+    """The lines that set it, else the line that the guard is for, as torch recorded it.
+
+    ", read at model.py:12 (`if self.step > 3:`)" where that line names what changed.
+    """
+    if row.set_at:
+        return f", set at {listed([f'{short_place(one)} (`{one.code}`)' for one in row.set_at])}"
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None) if row.kind in _READ else None
     if origin is None or not origin.code:
         return ""

@@ -11,6 +11,7 @@ from itertools import chain
 
 from dynadiag.facts.guard_sources import dimension, named_in, readable, stripped
 from dynadiag.facts.wording import unique
+from dynadiag.model.location import Location
 from dynadiag.model.report import Change
 from dynadiag.model.run import Frame, RecompileEvent, Run, Symbol
 from dynadiag.passes.dict_keys import KeyLists, Keys, key_lists, key_sides
@@ -61,7 +62,10 @@ class CodeObject:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One source of one code object: its values in order, the recompiles that it caused, and the guards that failed on it."""
+    """One source of one code object: its values in order, the recompiles that it caused, and the guards that failed on it.
+
+    `set_at` are the user's lines that set it, where it is a state of torch.
+    """
 
     source: str
     kind: str
@@ -72,6 +76,7 @@ class Row:
     last_unknown: bool
     first_unknown: bool = False
     said: str = ""
+    set_at: tuple[Location, ...] = ()
 
     @property
     def text(self) -> str:

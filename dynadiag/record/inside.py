@@ -151,6 +151,8 @@ class Recorder:
             call = self.calls.begun
             if call is not None and log.once(("call", call)):  # torch tells what failed before the new compilation begins
                 log.artifact("dynadiag_call", {"call": call}, self._keys(False, None))
+        if _is_recompile(metadata) and isinstance(payload, str) and "GLOBAL_STATE changed" in payload:
+            self._sources(log, stacks.lines_that_set_state(payload, stacks.entry_stack()))
         if "dynamo_start" in metadata:
             state = options.changes()
             if log.once(("config", repr(state))):
@@ -164,9 +166,7 @@ class Recorder:
             for entry in registry.entries_named_in(payload):
                 if log.once(entry["gb_id"]):
                     log.artifact("dynadiag_registry", entry, {})
-                for block in stacks.statements_named_in(payload):
-                    if log.once(("source", block["file"], block["line"])):
-                        log.artifact("dynadiag_source", block, {})
+                self._sources(log, stacks.statements_named_in(payload))
                 self._functions(log, stacks.functions_called_after(payload))
 
     def _function_compiled(self, log: writer.TraceWriter, start: Any, *, again: bool) -> None:
@@ -186,9 +186,12 @@ class Recorder:
         self.artifact("dynadiag_entry", {"stack": stack, "call": self.calls.begun})
         for log in self.writers:
             self._functions(log, stacks.innermost_own_function(stack))
-            for one in stacks.innermost_own_statement(stack):
-                if log.once(("source", one["file"], one["line"])):
-                    log.artifact("dynadiag_source", one, {})
+            self._sources(log, stacks.innermost_own_statement(stack))
+
+    def _sources(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
+        for one in found:
+            if log.once(("source", one["file"], one["line"])):
+                log.artifact("dynadiag_source", one, {})
 
     def _functions(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
         for one in found:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from dynadiag.model.torch_state import SETTERS
 from dynadiag.torch_compat.trace import stacks
 
 _DEPTH = 40
@@ -109,6 +110,23 @@ def _openers(file: str, line: int, most: int) -> Iterator[tuple[int, str]]:
         if text.strip() and own < margin and not text.startswith((")", "]", "}", "#")):
             yield number, text
             margin = own
+
+
+_CHANGED_STATE = re.compile(r"GLOBAL_STATE changed: ([\w() ]*)")
+_MOST_SETTING = 20
+
+
+def lines_that_set_state(reasons: str, stack: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines {file, line, text} of the user's files on a stack that may set a state of torch that these recompile reasons name."""
+    changed = {name for names in _CHANGED_STATE.findall(reasons) for name in names.split()}
+    setters = sorted({setter for name in changed for setter in SETTERS.get(name, ())})
+    if not setters:
+        return []
+    sets = re.compile(rf"(?<!\w)(?:{'|'.join(setters)})\(")
+    files = dict.fromkeys(one["file"] for one in stack if not is_library(one["file"]))
+    rows = ((file, number, row.strip()) for file in files for number, row in enumerate(_held_lines(file), start=1) if sets.search(row))
+    found = [{"file": file, "line": number, "text": row} for file, number, row in rows if not row.startswith(("#", "def "))]
+    return found[:_MOST_SETTING]
 
 
 _LINES_UP = 5_000
