@@ -16,7 +16,7 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
     """Another size than the one that was compiled for; the sizes 0 and 1 are compiled on their own, whatever is marked."""
     if {"0", "1"} & set(cause.values):
         return ()
-    if cause.on_parameter:
+    if cause.on_parameter or cause.parameter is not None:
         return _parameter_shapes(cause)
     if cause.dynamic_false:
         return drop_dynamic_false(cause)
@@ -26,9 +26,18 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
 def _parameter_shapes(cause: Cause) -> Iterable[Advice]:
     # The second is asked first for parameters of torch's own modules (`tensor_always_has_static_shape`, `_dynamo/utils.py`).
     options = (f"{CONFIG}force_parameter_static_shapes", f"{CONFIG}force_nn_module_property_static_shapes")
+    named, given = cause.parameter, dimension(cause.source)
+    if named is None or (given is not None and given[0] == named):
+        text = f"`{cause.source}` is a size of a parameter, which torch keeps static."
+    else:
+        text = f"`{named}` is a parameter, whose sizes torch keeps static, and `{cause.source}` is one of them."
+    text = f"{text} Allow dynamic parameter sizes before the first call."
+    passed = None if named is None else cause.passed(named)
+    if passed is not None:
+        text += f" Passing `{passed.text}.detach()` does the same where the call computes no gradient of it."
     yield Advice(
         slug="parameter-shapes",
-        text=f"`{cause.source}` is a size of a parameter, which torch keeps static. Allow dynamic parameter sizes before the first call.",
+        text=text,
         after="\n".join(f"{option} = False" for option in options),
         options=options,
     )

@@ -27,6 +27,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
+from dynadiag.passes.static_parameters import static_parameter
 from dynadiag.passes.transitions import CodeObject, Row
 from dynadiag.trace import side_effects
 
@@ -93,6 +94,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
         passed_before=facts.passed_before,
         beside=changed_beside(guard.raw_source, facts.changes, _tensor_names(run)),
         set_at=row.set_at,
+        parameter=static_parameter(row, code, run),
         stays=facts.stays,
         recompiles=len(code.steps),
         origin=origin,

@@ -15,7 +15,7 @@ from dynadiag.passes.transitions import Row
 _SHOWN = 2
 _SEVERAL = 4
 _MOST_VERSIONS = 64
-# With them torch makes dynamic what has changed once.
+# With them torch makes dynamic what has changed once: the first change of each source stays a recompile.
 _AFTER_A_CHANGE = frozenset({"parameter-shapes", "drop-dynamic-false", "number-as-operand"})
 _MARK, _INTEGER = "mark-dynamic", "unspec-int-on-module"
 _SIDES = frozenset({"condition", "duck_size", "zero_one"})  # counted among those that stay (`size_conditions`)
@@ -139,4 +139,4 @@ class _Ended:
         ended = sum(count == self._of_step[step] for step, count in removed.items())
         if (change := _change(fix)) in self._most:
             ended = min(ended, self._most[change])
-        return max(0, ended - (fix.slug in _AFTER_A_CHANGE))
+        return max(0, ended - (len({row.steps[0].id for row in rows if row.steps}) if fix.slug in _AFTER_A_CHANGE else 0))
