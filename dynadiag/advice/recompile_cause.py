@@ -29,8 +29,9 @@ class Cause:
     empty where that is not certain; `inputs` are the variables of the function that its tensors come from, `parameters` the names that it
     takes arguments by, in their order without `self`, None where its source was not recorded, `varying` the tensors and dimensions whose
     sizes were not the same in all calls, empty where what the first call was compiled for makes a mark useless; `parameter` is one of
-    torch's parameters with this very size in each call, whose sizes torch keeps static; `resumed` says that the code goes on after a graph break, `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an
-    attribute, an intermediate value of a library); `split` the graph break without which the code would be part of another graph.
+    torch's parameters with this very size in each call, whose sizes torch keeps static; `resumed` says that the code goes on after a graph
+    break, `library` that it is no code of the user's, `foreign` that what changed is not the user's either (an attribute, an intermediate
+    value of a library); `split` the graph break without which the code would be part of another graph.
     `dynamic` says whether torch made the source symbolic, None where the log has no symbols; `made_constant` that torch made a float that
     had become symbolic a constant again; `one_group` that the tensors of an optimizer all come from its first group; `float32` that all
     tensors of the function are of that type. `origin` is the line that asked for the guard, `function` the compiled function as it is

@@ -387,6 +387,11 @@ CONDITION = _row(
 )
 SAME_TENSOR = _row("DR10", "Two arguments are one tensor", "two arguments are the same tensor")
 FREED_OBJECT = _row("DR11", "An object was freed", "an object was freed, and the version compiled for it serves no more calls")
+RECOMPILE_REFUSED = _row(
+    "DR13",
+    "A recompile was refused",
+    'the stance `fail_on_recompile` raised an error instead of compiling again; an "error" where a part of the call had run already',
+)
 DIM_MARKING = _row("DR12", "A dimension was marked", "the tensor was marked with `mark_dynamic` or a similar function")
 UNKNOWN_REASON = _row("DR99", "Unknown reason", "a reason that dynadiag does not recognise")
 

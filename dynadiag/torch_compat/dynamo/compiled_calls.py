@@ -7,10 +7,35 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from dynadiag.torch_compat.trace import stacks
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.hooks import Hooks, disguise
 
 _NAME = "_callback_from_stance"
+_REFUSES = "fail_callback"
+_LONGEST = 4000
+
+
+def watch_refusals(refuse: Any, hooks: Hooks) -> Any:
+    """The callback of the stance `fail_on_recompile` (`_callback_from_stance`, 2.11 to 2.15), which raises where something would be
+    compiled: each such refusal is recorded. torch calls it with Dynamo's callback off.
+    """
+
+    def refused(frame: Any, error: BaseException) -> None:
+        place = stacks.place(frame.f_code.co_filename, frame.f_code.co_firstlineno, stacks.qualified_name(frame.f_code))
+        problem = {"kind": "recompile_refused", "text": str(error)[:_LONGEST], "stack": [*stacks.calling_stack(), place]}
+        hooks.sink.artifact("dynadiag_problem", problem, compile_ids={})
+
+    record = hooks.shielded("recompile_refused", refused)
+
+    def dynadiag_refusal(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return refuse(frame, *args, **kwargs)
+        except RuntimeError as error:
+            record(frame, error)
+            raise
+
+    return functools.wraps(refuse)(dynadiag_refusal)
 
 
 class CallCounter:
@@ -40,6 +65,7 @@ class CallCounter:
                     work.begins(callback, sys._getframe(1))
             elif work.call is not None:
                 work.aside(sys._getframe(1))
-            return original(callback)
+            chosen = original(callback)
+            return watch_refusals(chosen, hooks) if chosen is not callback and getattr(chosen, "__name__", "") == _REFUSES else chosen
 
         hooks.replace(eval_frame, _NAME, functools.wraps(original)(disguise(dynadiag_stance, eval_frame.__file__)))

@@ -14,7 +14,7 @@ from dynadiag.trace import load
 
 PAGES = Path(__file__).parents[3] / "dynadiag/rules/pages"
 FALLBACKS = ("DF01", "DF04", "DF06", "DF07", "DF08", "DF09", "DF10", "DF12", "DF13", "DF14", "DF15")
-EXAMPLES = ("DB02", *FALLBACKS, *(f"DR{number:02}" for number in range(1, 13)))
+EXAMPLES = ("DB02", *FALLBACKS, *(f"DR{number:02}" for number in range(1, 14)))
 
 
 pytestmark = pytest.mark.any_torch  # the pages are written for the newest
