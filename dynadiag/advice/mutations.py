@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from dynadiag.advice.changed_objects import changed_objects, replaces
@@ -16,11 +17,13 @@ from dynadiag.advice.parity import undeclared_write
 from dynadiag.advice.places import function_around
 from dynadiag.advice.sharing import has_other_name, is_new
 from dynadiag.advice.source import dotted, parse_line
+from dynadiag.facts.cuda_graphs import caches_the_decision
 from dynadiag.facts.guard_sources import stripped
+from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
-from dynadiag.model.run import Run
+from dynadiag.model.run import Process, Run
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
 # Attributes of `self` and global variables: they live from call to call. What is passed in may be another tensor each time.
@@ -41,7 +44,17 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
     if mutation.code == codes.AUTOGRAD_REFUSED_WRITE and not _written_here_only(mutation, run):
         return ()  # out of place, the caller or another name no longer gets the new values
-    return rule(mutation)
+    process = None if frame is None else process_of(run, frame.key.process)
+    return tuple(_beyond_the_cache(one, mutation, process) for one in rule(mutation))
+
+
+def _beyond_the_cache(advice: Advice, mutation: Mutation, process: Process | None) -> Advice:
+    """The mark of an address, with what makes a torch heed it that has this graph in its cache on disk."""
+    skipped = any(effect["kind"] == "cudagraph_skip" and effect["basis"] == "observed" for effect in mutation.effects)
+    if _MARK not in advice.options or not skipped or not caches_the_decision(process):
+        return advice
+    again = "Then run once with `TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`: code from the cache on disk is skipped as before, marked or not."
+    return replace(advice, text=f"{advice.text} {again}")
 
 
 @of_last_run

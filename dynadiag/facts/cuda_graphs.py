@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dynadiag import trace
@@ -9,9 +10,10 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.graph import Graph
-from dynadiag.model.run import Run
+from dynadiag.model.run import Process, Run
 
 _OPTION = "triton.cudagraphs"
+_CACHED_DECISION_BEFORE = (2, 15)
 
 
 def backend_of(graph: Graph) -> Mapping[str, object]:
@@ -71,3 +73,17 @@ def recorded_as_cuda_graphs(run: Run) -> frozenset[str]:
     return frozenset(
         one.frame for one in run.problems if one.kind in ("cudagraph_recorded", "cudagraph_rerecord") and one.frame is not None
     )
+
+
+def torch_version(process: Process | None) -> tuple[int, int]:
+    """Major and minor of the torch that ran; (0, 0) when not known."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", (process.torch if process is not None else None) or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def caches_the_decision(process: Process | None) -> bool:
+    """Whether code from torch's cache on disk keeps what was decided of CUDA graphs when an input was not yet marked as static.
+
+    Its key has no such marks in 2.11 (`_reduce_aot_config`, torch/_functorch/_aot_autograd/autograd_cache.py); in 2.15 it has.
+    """
+    return (0, 0) < torch_version(process) < _CACHED_DECISION_BEFORE

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.mutation_lines import writes_hidden
-from dynadiag.facts.cuda_graphs import is_inductor_without, is_skip_for_writes, recorded_as_cuda_graphs, skipped_for_writes
+from dynadiag.facts.cuda_graphs import (
+    caches_the_decision,
+    is_inductor_without,
+    is_skip_for_writes,
+    recorded_as_cuda_graphs,
+    skipped_for_writes,
+    torch_version,
+)
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import process_of, traced_by_frame
 from dynadiag.facts.user_frames import normal_path, of_last_run, resume_line, source_function
@@ -31,7 +38,6 @@ _ALWAYS_SKIPS_STORAGE = (2, 15)
 _Function = tuple[int, str | None, str | None]
 _NO_CUDA_GRAPH_BEFORE = "the compiled region that makes this tensor does not itself run as a CUDA graph"
 _IF_ASKED = "when this function is compiled with CUDA graphs, as with mode='reduce-overhead', on a GPU"
-_CACHED_DECISION_BEFORE = (2, 15)
 
 
 def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
@@ -97,7 +103,7 @@ def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
 
 def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
     process = process_of(run, fact.frame.key.process)
-    if fact.kind == "storage" and _version(process) >= _ALWAYS_SKIPS_STORAGE:
+    if fact.kind == "storage" and torch_version(process) >= _ALWAYS_SKIPS_STORAGE:
         yield Effect("cudagraph_skip", "predicted", "replacing the storage of an input skips CUDA graphs in this torch, static or not")
         return
     told = _told(fact, run)
@@ -126,7 +132,7 @@ def _seen(fact: Fact, told: str, process: Process | None) -> Effect:
     detail = f"torch skipped CUDA graphs for a graph that writes here: {said}"
     if fact.static:
         detail += ", although the address of each input that it writes is marked as static"
-        if (0, 0) < _version(process) < _CACHED_DECISION_BEFORE:  # not in its key: `_reduce_aot_config`, torch/_functorch, 2.11
+        if caches_the_decision(process):
             detail += (
                 "; code from the cache on disk keeps what this torch decided when the address was not marked: run once with "
                 "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
@@ -166,12 +172,6 @@ def _skips_by_line(run: Run) -> Mapping[tuple[int, str, int | None], int]:
         if unplaced and (named := _TRACE_LINE.findall(problem.text)):
             found.setdefault((problem.process, normal_path(named[-1][0]), int(named[-1][1])), position)
     return found
-
-
-def _version(process: Process | None) -> tuple[int, int]:
-    """Major and minor of the torch that ran; (0, 0) when not known."""
-    match = re.match(r"(\d{1,4})\.(\d{1,4})", (process.torch if process is not None else None) or "")
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _merged(fact: Fact) -> Effect:

@@ -12,10 +12,10 @@ INDUCTOR = {"dynamic": None, "mode": None, "backend": "inductor", "registered": 
 GRAPHS = {"triton.cudagraphs": True, "max_autotune": False}
 
 
-def written(log, frame, name, line, backend, static=()):
-    log.start(frame=frame, name=name, line=line).tensor("L['x']", frame=frame)
+def written(log, frame, name, line, backend, static=(), source="L['x']"):
+    log.start(frame=frame, name=name, line=line).tensor(source, frame=frame)
     log.graph(X, f"# File: /home/me/train.py:{line + 2} in {name}, code: x.add_(1)", "add_ = L_x_.add_(1)", "return (add_,)", frame=frame)
-    described = {"name": "l_x_", "source": "L['x']", "static": "marked" if static else None, "type": "Tensor", "dtype": "torch.float32"}
+    described = {"name": "l_x_", "source": source, "static": "marked" if static else None, "type": "Tensor", "dtype": "torch.float32"}
     details = {"graph": frame, "inputs": [{**described, "shape": [4]}], "nodes": [], "strings": [], "backend": backend}
     log.artifact("dynadiag_graph", details, frame=frame)
     log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}, static=static), frame=frame)
@@ -91,3 +91,13 @@ def test_a_marked_input_that_torch_skipped_for_all_the_same_is_told(tmp_path):
     assert (finding.code, finding.severity) == ("DM01", "warning")
     assert finding.title == "CUDA graphs were skipped for a written input that is marked as static (x)"
     assert "keeps what this torch decided when the address was not marked" in finding.why
+
+
+@pytest.mark.parametrize(("version", "again"), [("2.11.0+cu130", True), ("2.15.0", False)])
+def test_a_mark_is_advised_with_the_run_that_makes_an_older_torch_heed_it(tmp_path, version, again):
+    log = build.LogBuilder().artifact("dynadiag_environment", {"torch": version}, frame=None)
+    written(log, 0, "net", 5, {**INDUCTOR, "options": GRAPHS}, source="G['cache']")
+    problem(log, "cudagraph_skip", SKIPPED)
+    (finding,) = told(log, tmp_path)[1]
+    assert finding.fix[0].after == "torch._dynamo.mark_static_address(cache)"
+    assert ("TORCHINDUCTOR_FORCE_DISABLE_CACHES=1" in finding.fix[0].text) is again
