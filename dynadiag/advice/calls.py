@@ -22,9 +22,14 @@ def skipped(context: BreakContext) -> Iterator[Said]:
 
 def called_name(context: BreakContext) -> str:
     """The refused function as `module.qualname`, from torch's context."""
-    module = re.search(r"module: (<unknown module>|[\w.]*)", context.gb_context)
-    name = re.search(r"qualname: ([\w.<>]+)", context.gb_context)
-    file = re.search(r"filename: `[^`]*(?:site-packages|dist-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", context.gb_context)
+    return skipped_name(context.gb_context)
+
+
+def skipped_name(text: str) -> str:
+    """The function that a context of "marked as skipped" names: `zlib.crc32`; "" where it names none."""
+    module = re.search(r"module: (<unknown module>|[\w.]*)", text)
+    name = re.search(r"qualname: ([\w.<>]+)", text)
+    file = re.search(r"filename: `[^`]*(?:site-packages|dist-packages|python\d[\d.]*)[/\\]([^`]+)\.py`", text)
     start = module[1] if module else re.sub(r"[/\\]", ".", file[1]) if file else ""
     start = "" if start.startswith("<") else start
     return f"{start}.{name[1]}".lstrip(".") if name else start

@@ -21,9 +21,11 @@ OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, wh
 _NOT_IN_PLACE = (
     "(`{0}.compile()` changes no name, but before torch 2.15 it compiles nothing where the class is one of torch.nn, such as Sequential.)"
 )
-UPDATE_ALONE = (
-    "this function computes no gradient, only what belongs around the update of an optimizer: Dynamo does not trace `zero_grad()` and the "
-    "like, so call them outside of the compiled function"
+_UPDATE_ALONE = "this function computes no gradient, only what belongs around the update of an optimizer"
+# `LRScheduler.__init__` puts it around the optimizer's `step` (`patch_track_step_called`, torch/optim/lr_scheduler.py, 2.11 to 2.15).
+_SCHEDULED = (
+    "a learning-rate scheduler of torch wraps the optimizer's `step()` (torch/optim/lr_scheduler.py), and Dynamo leaves that wrapper in "
+    "Python; it tries to compile the step itself behind it"
 )
 COMPILE_APART = "compile-model-apart"
 TRACE_GRAD = "trace-grad"
@@ -40,14 +42,16 @@ def train_step(context: BreakContext) -> Iterator[Said]:
 
     The words are the same for each line of the step, so that one finding about all of them says them once.
     """
-    if not context.inside and in_optimizer(context):
+    if _is_scheduled_step(context):
+        yield from withhold(_SCHEDULED)
+    elif not context.inside and in_optimizer(context):
         yield from withhold(OWN_BREAK)
     elif "add_param_group" in context.gb_context or _makes_optimizer(context.line):
         yield from withhold("an optimizer is created inside the compiled function, which Dynamo does not trace")
     elif context.place is not None and _wants_gradient(context.place):
         yield from withhold("the gradient is what the function computes, and Dynamo does not trace `backward()`")
     elif context.returns and context.place is not None and not _computes_gradient(context.place):
-        yield from withhold(UPDATE_ALONE)
+        yield from withhold(_update_alone(context))
     elif len(context.modules) != 1:
         yield from withhold(APART)
     else:
@@ -59,6 +63,25 @@ def train_step(context: BreakContext) -> Iterator[Said]:
             f"{compile_once(model, in_place=in_place)} The train step itself stays plain Python. {MAY_DIFFER}",
             after=f"{model}.compile()" if in_place else f"{compiled_name(model)} = torch.compile({model})",
         )
+
+
+def _is_scheduled_step(context: BreakContext) -> bool:
+    """Whether what Dynamo refused is the `step` of an optimizer in the wrapper that a scheduler put around it."""
+    said = f"{context.gb_context} {context.explanation}"
+    step = re.search(r"qualname: \w+\.step\b", context.gb_context) is not None
+    return (
+        step
+        and re.search(r"[/\\]torch[/\\]optim[/\\]lr_scheduler\.py", said) is not None
+        and "module: torch.optim.lr_scheduler" not in said
+    )
+
+
+def _update_alone(context: BreakContext) -> str:
+    """What a function does that has no `backward()`: what the line calls is named, since that is what Dynamo does not trace."""
+    call = context.line.outer_call()
+    if call is None or not isinstance(call.func, ast.Attribute):
+        return f"{_UPDATE_ALONE}, which Dynamo does not trace: call that outside of the compiled function"
+    return f"{_UPDATE_ALONE}: Dynamo does not trace `{call.func.attr}()` there, so call it outside of the compiled function"
 
 
 def _makes_optimizer(line: SourceLine) -> bool:

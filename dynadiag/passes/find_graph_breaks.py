@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dynadiag.advice.break_context import leaves_out
+from dynadiag.advice.calls import skipped_name
 from dynadiag.advice.graph_breaks import MOST_FIXES
 from dynadiag.advice.training import COMPILE_APART, OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
@@ -223,6 +224,7 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequ
     else:
         parts.extend(_inside(group))
     parts.extend(unique(refusal for site in group if (refusal := _refusal(run, site))))
+    parts.extend(unique(named for site in group if not is_train_step(group) and (named := _skipped(site))))
     parts.extend(_consequence(run, group, no_graph=no_graph))
     lines = "this line" if len({site.own_frame for site in group}) == 1 else "these lines"
     parts.extend(unique(f"also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
@@ -236,6 +238,14 @@ def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequ
         reason = OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised))
         parts.append(f"nothing is advised: {reason}")
     return "; ".join(parts) + "."
+
+
+def _skipped(site: GraphBreak) -> str | None:
+    """The function that Dynamo does not enter, where no line that is shown names it: a builtin that a library calls, say."""
+    name = skipped_name(site.context or "") if "marked as skipped" in site.reason else ""
+    shown = " ".join(place.code or "" for place in (site.own_frame, site.torch_frame) if place is not None)
+    hidden = name and re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", shown) is None
+    return f"what Dynamo does not enter is `{name}`" if hidden else None
 
 
 def _refusal(run: Run, site: GraphBreak) -> str | None:

@@ -276,6 +276,21 @@ def test_words_are_logged_later_and_a_number_is_not():
     assert slugs(found)[0] == "logger-reorder"
 
 
+def test_a_schedulers_wrapper_around_the_step_is_named():
+    context = "module: torch.optim.adam, qualname: Adam.step, skip reason: file is force-skipped (/env/torch/optim/lr_scheduler.py)"
+    said = "intentionally marked that the function `Adam.step` in file `/env/torch/optim/lr_scheduler.py` should not be traced."
+    run = with_source(run_of(), "opt.step()")
+    _, reason = advised(event("GB0007", "opt.step()", context=context, explanation=said), run)
+    assert reason.startswith("a learning-rate scheduler of torch wraps the optimizer's `step()`") and "zero_grad" not in reason
+
+
+@pytest.mark.parametrize("method", ["zero_grad", "swap"])
+def test_only_the_call_on_the_line_is_called_not_traced(method):
+    context = f"qualname: Optimizer.{method}, name: inner, filename: `/env/site-packages/torch/_compile.py`"
+    _, reason = advised(event("GB0007", f"opt.{method}()", context=context), with_source(run_of(), f"opt.{method}()"))
+    assert f"Dynamo does not trace `{method}()` there" in reason
+
+
 TORCH = Location("/env/lib/python3.12/site-packages/torch/library.py", 7, "f", "g()")
 
 

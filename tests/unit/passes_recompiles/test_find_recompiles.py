@@ -471,3 +471,11 @@ def test_a_line_that_does_not_name_what_changed_is_not_said_to_read_it(builders,
     line = f"{f'{source} == 1':<60}  # return self.ys[i]  # train.py:11 in step"
     (finding,) = find_recompiles(builders.recompiled([f"0/0: {line}"], [f"0/1: {line.replace('== 1', '== 2')}"])).findings
     assert f", {said} train.py:11 (`return self.ys[i]`)" in finding.why
+
+
+def test_a_momentum_that_schedulers_cycle_is_said_to_be_theirs(builders):
+    events = [
+        [f"0/{i}: self.param_groups[0]['betas'][0] == 0.9{i}  # for group in self.param_groups:  # adam.py:230 in step"] for i in range(3)
+    ]
+    (finding,) = find_recompiles(builders.recompiled(*events)).findings
+    assert "created with `cycle_momentum=False` they leave it constant" in finding.why
