@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynadiag.facts.complex_operators import complex_operators
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.run import Run
@@ -19,7 +20,7 @@ class Work:
     """One call each of `functions` compiled functions together: its operators, how many of them were in graphs, and how many graphs ran and
     graph breaks were met in one call, at least and at most. `time` is the part of the host's time that was spent in graphs.
     `only` is the name of the function where it is one. The operators are also those of one call each of `eager`: parts of compiled modules
-    that were called by themselves, which is not compiled.
+    that were called by themselves, which is not compiled. `as_in_eager` counts those of all graphs that Inductor only calls by their names.
     """
 
     operators: int
@@ -30,6 +31,7 @@ class Work:
     time: float | None
     only: str | None = None
     eager: tuple[str, ...] = ()
+    as_in_eager: int = 0
 
     @property
     def share(self) -> float | None:
@@ -58,6 +60,7 @@ def compiled_work(run: Run) -> Work | None:
         time=sum(one.graph_s for one in run.work_times) / call_s if call_s and not parts else None,
         only=names.pop() if len(names) == 1 else None,
         eager=tuple(sorted(parts)),
+        as_in_eager=len(complex_operators(run)),
     )
 
 

@@ -174,6 +174,12 @@ EAGER_PART = _row(
     "A part of a compiled module runs eagerly",
     "the program calls a method or a submodule of a compiled module by itself, and none of its operators is compiled",
 )
+COMPLEX_OPERATORS = _row(
+    "DF16",
+    "Operators on complex numbers are not compiled",
+    "Inductor generates no code for operators on complex numbers: they are in a graph, and are called one by one as in eager",
+    "warning",
+)
 
 # Guards
 SLOW_GUARDS = _row(

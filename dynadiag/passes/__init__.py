@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dynadiag.passes import (
     find_compile_time,
+    find_complex_operators,
     find_cuda_graphs,
     find_eager_parts,
     find_fallbacks,
@@ -27,6 +28,7 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_graph_breaks.find_graph_breaks,
     find_fallbacks.find_fallbacks,
     find_eager_parts.find_eager_parts,
+    find_complex_operators.find_complex_operators,
     find_uncaught.find_uncaught,
     find_recompiles.find_recompiles,
     find_refused_recompiles.find_refused_recompiles,

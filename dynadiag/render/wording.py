@@ -177,7 +177,8 @@ def compiled_work(work: Work) -> str:
     graphs = _span(work.graphs, "graph")
     stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")
     where = f", in {graphs} per call{f'; each call stops {stops} at a graph break' if work.breaks[1] else ''}"
-    return f"{compiled_share(work)} of the operators of a call{of}{time} run compiled{counted}{where if work.graphs[1] else ''}"
+    called = f"; Inductor calls {plural(work.as_in_eager, 'operator')} of its graphs one by one, as eager does" if work.as_in_eager else ""
+    return f"{compiled_share(work)} of the operators of a call{of}{time} run compiled{counted}{where if work.graphs[1] else ''}{called}"
 
 
 def _span(ends: tuple[int, int], what: str) -> str:
