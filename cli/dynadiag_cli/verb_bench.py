@@ -131,7 +131,7 @@ def bench(
     from dynadiag.bench.show import document_of
     from dynadiag.record.guardian import guarded
     from dynadiag.scratch import scratch
-    from dynadiag.torch_compat.versions import require_in
+    from dynadiag.torch_compat.versions import require, require_in
     from dynadiag_cli.showing import open_page, show
 
     request = Request(
@@ -153,6 +153,8 @@ def bench(
     guarded()
     if python is not None:
         require_in(python, "bench", oldest_python=(3, 11))
+    else:
+        require("bench")
     with scratch("git") as folder, _progress() as progress:
         # First what may be refused: a refusal leaves no directory behind.
         specs = before_and_after(specs, where, request, Path(folder), lambda line: print(f"dynadiag: {line}", file=sys.stderr))

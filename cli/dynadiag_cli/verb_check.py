@@ -108,7 +108,8 @@ def check(
 
     A script is recorded first, as `explain` does. Every error and warning fails, unless a limit covers findings of its kind, a comment
     `# dynadiag: allow[GB0123] reason` allows it, or the baseline lists it. Limits and the baseline can also be set in pyproject.toml,
-    under [tool.dynadiag.check]. Exit status: 0 passed, 1 failed, 2 usage or an unusable recording, 5 nothing was compiled.
+    under [tool.dynadiag.check]. Exit status: 0 passed, 1 failed, 2 usage or an unusable recording, 3 no torch, 5 nothing was
+    compiled.
     """
     from dynadiag.gate import formats
     from dynadiag.gate.junit import junit

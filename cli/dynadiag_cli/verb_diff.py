@@ -60,7 +60,8 @@ def diff(
     """Say what a newer run has gained and lost: graph breaks, recompiles, fallbacks, mutations, graphs, guards, compile time.
 
     Entries are matched by fingerprints, so that moved lines make no difference, and graphs by their structure, whatever their nodes are
-    called. Exit status: 0 nothing is worse, 1 something is, 2 usage or an unreadable run, 5 nothing was compiled in either.
+    called. Exit status: 0 nothing is worse, 1 something is or the new program failed, 2 usage, a run that is unreadable
+    or not complete, 3 no torch, 5 nothing was compiled in either.
     """
     from dynadiag.diff.compare import compare
     from dynadiag.diff.show import as_json, document_of

@@ -86,7 +86,7 @@ def fix(
     The script is run many times, on its own data and on other data; what its compiled callables return, write and draw at random is
     compared with the original in eager. What runs write into files is gone afterwards (--outputs). The run directory gets `fixes.patch`,
     `fixed/`, `fix.json` and `fix.md`; the script's files change only with --write. Exit status: 0 every warning is cured and proven, 1
-    something is left, 2 usage, 3 no torch, 5 nothing was compiled.
+    something is left or the script failed, 2 usage, 3 no torch, 5 nothing was compiled.
     """
     from dynadiag.fix.session import FixOptions
     from dynadiag.fix.session import fix as proven
@@ -129,7 +129,9 @@ def fix(
     if write and result.patch:
         for file in write_sources(result, force=force):
             print(f"dynadiag: changed {file}", file=sys.stderr)
-    raise typer.Exit(1 if result.left else 0)
+    if result.failed is not None:
+        print(f"dynadiag: the script itself {result.failed}", file=sys.stderr)
+    raise typer.Exit(1 if result.left or result.failed is not None else 0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,8 @@ def parity(
 
     A script is recorded first, its first calls compared with eager as `explain --parity` does. Each graph is called twice, with one
     tensor twice, with overlapping inputs, with its gradients and with a warm cache on disk; outputs, inputs after the call, shared
-    memory and gradients are compared. Exit status: 0 nothing differs, 1 something does, 2 usage or a replay that was killed, 3 no torch,
-    5 nothing was compiled or comparable.
+    memory and gradients are compared. Exit status: 0 nothing differs, 1 something does or the script failed, 2 usage or a
+    replay that was killed, 3 no torch, 5 nothing was compiled or comparable.
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.parity.showing import document_of
@@ -96,6 +96,7 @@ def parity(
         tests=tests,
         load=load,
     )
+    failed = None if recording is not None else _failure(directory)
     with progress("replaying graphs") as advance:
         result = replay_recording(directory, options, advance=advance)
     _write(result, directory)
@@ -107,6 +108,9 @@ def parity(
         raise typer.Exit(1)
     if result.broken:
         raise NothingFoundError("the replay did not come to its end: not all graphs were compared", exit_code=2)
+    if failed is not None:
+        print(f"dynadiag: the script {failed}, so what it would have compiled later was not compared", file=sys.stderr)
+        raise typer.Exit(1)
     if not result.compared and not result.calls_compared:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
 
@@ -128,9 +132,17 @@ def _recorded(program: Target, out: Path | None, force: bool, python: str | None
     if done.told_to_end is not None:
         print(f"dynadiag: ended by a signal: nothing was replayed; `dynadiag parity {done.directory}` does it", file=sys.stderr)
         raise typer.Exit(128 + done.told_to_end)
-    if done.exit_status:
-        print(f"dynadiag: the script ended with exit status {done.exit_status}; what it compiled is still compared", file=sys.stderr)
     return done.directory
+
+
+def _failure(directory: Path) -> str | None:
+    """How the script that was recorded failed; raises where that was before anything was compiled."""
+    from dynadiag import trace
+    from dynadiag.facts.program_end import failure_of, refuse_failed_start
+
+    run = trace.load(directory)
+    refuse_failed_start(run, "nothing was compared")
+    return failure_of(run.info)
 
 
 def _write(result: ParityResult, directory: Path) -> None:

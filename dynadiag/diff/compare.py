@@ -12,6 +12,7 @@ from dynadiag.diff.result import Change, DiffResult, GuardChange, Kind, Place, S
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.guard_sources import readable
+from dynadiag.facts.program_end import failure_of, refuse_failed_start, refuse_missing_torch
 from dynadiag.facts.rank_words import difference_in_words, group_in_words
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import plural, script_arguments
@@ -19,7 +20,7 @@ from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
 from dynadiag.model.run import Run
-from dynadiag.render.completeness import completeness
+from dynadiag.render.completeness import completeness, why_cut_short
 from dynadiag.trace.rank_logs import compare_ranks
 
 _MOST_ROWS = 20
@@ -41,8 +42,13 @@ class _Entry:
 
 
 def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffResult:
-    """The comparison of an old and a new run. Raises NothingFoundError when neither compiled anything."""
+    """The comparison of an old and a new run. Raises NothingFoundError when neither compiled anything, TorchUnsupportedError where one
+    found no torch.
+    """
+    for one in (old, new):
+        refuse_missing_torch(one.run, "nothing was compared")
     if not old.run.frames and not new.run.frames:
+        refuse_failed_start(new.run, "nothing was compared")
         raise NothingFoundError("nothing was compiled in either run, so there is nothing to compare")
     changes: list[Change] = []
     same: dict[str, int] = {}
@@ -241,6 +247,8 @@ def _side(report: Report, path: str) -> Side:
         torch=next((one.torch for one in report.run.processes if one.torch), None),
         device=None if process is None else process.device,
         incomplete=why if complete is False else None,
+        failed=failure_of(report.run.info),
+        cut_short=why_cut_short(report.run) is not None,
     )
 
 
@@ -256,6 +264,8 @@ def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
     for name, report, side in (("old", old, was), ("new", new, now)):
         if side.incomplete is not None:
             yield f"the {name} run is not complete ({side.incomplete}): what is missing may just not have been recorded"
+        if side.failed is not None:
+            yield f"the {name} program {side.failed}: what would have come later is not compared"
         if not report.run.frames:
             complete, why = completeness(report.run)
             yield f"nothing was compiled in the {name} run" + (f", and whether it is complete is {why}" if complete is None else "")

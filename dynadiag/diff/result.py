@@ -74,13 +74,18 @@ class TimeChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two runs: where it was read, what ran, and with which torch; `incomplete` says why it was cut short."""
+    """One of the two runs: where it was read, what ran, and with which torch; `incomplete` says why it was cut short.
+
+    `failed` is how the program failed, `cut_short`: records are missing that nothing will tell of, so that nothing can be judged.
+    """
 
     path: str
     program: str
     torch: str | None
     device: str | None
     incomplete: str | None
+    failed: str | None = None
+    cut_short: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +114,13 @@ class DiffResult:
         return tuple(one for one in self.changes if one.regression)
 
     @property
+    def worse(self) -> bool:
+        """Whether something is worse in the new run, or only its program failed."""
+        return bool(self.regressions) or (self.new.failed is not None and self.old.failed is None)
+
+    @property
     def exit_status(self) -> int:
-        """0 when nothing is worse, else 1."""
-        return 1 if self.regressions else 0
+        """0 when nothing is worse; 1 where something is, or the new program failed; 2 where a run is not complete."""
+        if self.old.cut_short or self.new.cut_short:
+            return 2
+        return 1 if self.worse or self.new.failed is not None else 0

@@ -53,17 +53,28 @@ def document_of(result: DiffResult, *, beside: bool = False) -> Document:
 
 
 def headline(result: DiffResult) -> Headline:
-    """Whether the new run is worse."""
+    """Whether the new run is worse; a run that is not complete is not judged, and a program that failed is never better."""
+    cut = [f"the {name} run is not complete" for name, side in (("old", result.old), ("new", result.new)) if side.cut_short]
+    if cut:
+        return Headline(word="Not judged", what=" and ".join(cut), tone="unclear")
+    if result.new.failed is not None:
+        more = f"; {_regressions(result)}" if result.regressions else ""
+        too = "" if result.old.failed is None else f", and the old one {result.old.failed}"
+        word = "Worse" if result.old.failed is None else "Failed"
+        return Headline(word=word, what=f"the new program {result.new.failed}{too}{more}", tone="bad")
     if result.regressions:
-        gained: Counter[str] = Counter(one.kind for one in result.regressions if one.what == "gained")
-        more = sum(one.what == "worse" for one in result.regressions)
-        told = [plural(gained[kind], f"new {noun}") for kind, (_, noun) in _KINDS.items() if gained[kind]]
-        told += [f"{plural(more, 'function')} recompiled more often"] if more else []
-        return Headline(word="Worse", what=", ".join(told), tone="bad")
+        return Headline(word="Worse", what=_regressions(result), tone="bad")
     lost = sum(one.what in ("lost", "better") for one in result.changes)
     if lost:
         return Headline(word="Better", what=f"{plural(lost, 'earlier finding')} gone or less frequent", tone="good")
     return Headline(word="No difference in the findings" if not result.graphs else "Nothing is worse; graphs differ")
+
+
+def _regressions(result: DiffResult) -> str:
+    gained: Counter[str] = Counter(one.kind for one in result.regressions if one.what == "gained")
+    more = sum(one.what == "worse" for one in result.regressions)
+    told = [plural(gained[kind], f"new {noun}") for kind, (_, noun) in _KINDS.items() if gained[kind]]
+    return ", ".join([*told, *([f"{plural(more, 'function')} recompiled more often"] if more else [])])
 
 
 def _side(name: str, side: Side) -> str:
@@ -188,7 +199,7 @@ def as_json(result: DiffResult) -> str:
     document: dict[str, Any] = {
         "schema_version": 1,
         "dynadiag": dynadiag.__version__,
-        "worse": bool(result.regressions),
+        "worse": result.worse,
         "exit_status": result.exit_status,
         **asdict(result),
     }

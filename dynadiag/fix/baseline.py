@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.facts.program_end import refuse_failed_start
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.launch import split
 from dynadiag.fix.runs import report_on
@@ -105,6 +106,7 @@ def read(baseline: Baseline) -> tuple[Report, Sources]:
     """The report on the baseline and the script's sources; raises where that is no program that can be proven."""
     report = report_on(baseline.directory)
     if not report.summary.frames:
+        refuse_failed_start(report.run, "there is nothing to fix")
         raise NothingFoundError(f"nothing was compiled when {baseline.script} ran, so there is nothing to fix")
     if changed := changed_sources(report.run):
         raise UsageError(f"{changed[0]} is no longer as it was recorded: run `dynadiag fix` on the script")

@@ -40,7 +40,7 @@ class FixResult:
 
     `before` and `after` count the recorded runs of the script without and with the patch, with its own back end; `after` is None where
     nothing was kept. `not_proven` is why nothing could be proven at all.
-    `speed` is bench's verdict on the patch, `no_speed` why there is none.
+    `failed` is how the script itself failed, where it did. `speed` is bench's verdict on the patch, `no_speed` why there is none.
     `root` is the folder that names in the patch are relative to. `new_texts` are those of the changed files, by path, `old_texts` what they
     replace. `script_cpu_s` is what the script itself took, `cpu_s` all of it but the timing, `bench_cpu_s` that.
     """
@@ -65,6 +65,7 @@ class FixResult:
     speed: Speed | None = None
     no_speed: str | None = None
     bench_cpu_s: float = 0.0
+    failed: str | None = None
 
     @property
     def kept(self) -> tuple[Changed, ...]:
@@ -86,6 +87,7 @@ class FixResult:
             "search_backend": self.search_backend,
             "summary": {"findings": len(self.findings), "cured": self.cured, "changes": len(self.changes), "kept": len(self.kept)},
             "not_proven": self.not_proven,
+            "script_failed": self.failed,
             "findings": [self._finding(one) for one in self.findings],
             "changes": [_change(one) for one in self.changes],
             "before": _counts(self.before),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dynadiag
 from dynadiag.errors import UsageError
+from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
 from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
@@ -292,6 +293,7 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         changes=tuple(_changed(one, sources) for one in tried.values()),
         left={name: why for name, why in left.items() if any(one.fingerprint == name for one in findings)},
         before=report.summary,
+        failed=failure_of(report.run.info),
         after=_summary(state),
         patch=diff,
         new_texts=new,

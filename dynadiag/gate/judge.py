@@ -12,6 +12,7 @@ from typing import Any
 from dynadiag.errors import NothingFoundError, UnreadableInputError
 from dynadiag.facts.compiled_work import compiled_work, why_no_work
 from dynadiag.facts.fingerprint import SCHEME, functions_of, matched
+from dynadiag.facts.program_end import failure_of, refuse_missing_torch
 from dynadiag.facts.statements import statement_lines
 from dynadiag.facts.user_frames import project_path
 from dynadiag.facts.wording import listed, notebook_of, plural, script_arguments, unique
@@ -21,7 +22,7 @@ from dynadiag.gate.options import FAIL_ON, GateOptions
 from dynadiag.gate.result import GateResult, Limit, Problem, counted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
-from dynadiag.render.completeness import completeness
+from dynadiag.render.completeness import completeness, why_cut_short
 
 _SEVERITIES = ("note", "warning", "error")
 _BREAKS, _RECOMPILES, _COPIES = ("GB", "DB"), ("DR",), frozenset({"copy_back", "extra_copy"})
@@ -30,8 +31,8 @@ _BREAKS, _RECOMPILES, _COPIES = ("GB", "DB"), ("DR",), frozenset({"copy_back", "
 def judge(report: Report, options: GateOptions, *, known: Known | None, sources: Mapping[str, str]) -> GateResult:
     """The outcome for a report. `known` is the program's part of the baseline, `sources` the own files that are as recorded.
 
-    Raises NothingFoundError when nothing was compiled, UnreadableInputError for a recording that is not complete, UsageError for a
-    comment without a reason.
+    Raises NothingFoundError when nothing was compiled, UnreadableInputError for a recording that is not complete, TorchUnsupportedError for
+    a program that found no torch, UsageError for a comment without a reason.
     """
     _refuse_incomplete(report)
     comments = allowances(report.run, sources)
@@ -102,13 +103,14 @@ def _started(report: Report) -> str:
 def _refuse_incomplete(report: Report) -> None:
     """A gate must not pass because records are missing."""
     info = report.run.info
-    complete, why = completeness(report.run)
     by_its_end = info.timed_out or info.stopped_stable or info.signal is not None or info.exit_status not in (None, 0)
-    if complete is False and (not by_its_end or info.running or info.interrupted):
+    if (why := why_cut_short(report.run)) is not None:
         raise UnreadableInputError(f"the recording is not complete, so nothing was checked: {why}; record the program again")
     if report.failed_passes:
         raise UnreadableInputError(f"a part of the analysis failed, so nothing was checked: {', '.join(report.failed_passes)}")
-    if not report.run.frames:
+    refuse_missing_torch(report.run, "nothing was checked")
+    if not report.run.frames and failure_of(info) is None:
+        complete, why = completeness(report.run)
         if complete is None and info.exit_status == 0 and not any(one.finished for one in report.run.processes):
             raise UnreadableInputError(
                 f"no compilation was recorded, and whether the recording is complete is {why}; record the program again"
@@ -229,7 +231,7 @@ def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> I
     if options.min_graphs is not None:
         holds = summary.graphs >= options.min_graphs
         yield Limit(name="min-graphs", what="graph", counted=summary.graphs, excused=0, limit=options.min_graphs, holds=holds)
-    if options.min_compiled is not None:
+    if options.min_compiled is not None and report.run.frames:
         yield _compiled(report, options.min_compiled)
 
 
@@ -302,11 +304,10 @@ def _of_limit(limit: Limit, place: Location | None) -> Problem:
 
 def _ended(report: Report, place: Location | None) -> Iterator[Problem]:
     """The program's own failure, which is no finding: what comes behind it was not checked."""
-    info = report.run.info
-    if info.stopped_stable or info.timed_out or info.exit_status in (None, 0):
-        return
-    how = f"was killed by {info.signal}" if info.signal is not None else f"ended with exit status {info.exit_status}"
-    yield Problem(code="exit-status", severity="error", status="failed", title=f"The program {how}", where=place)
+    how = failure_of(report.run.info)
+    if how is not None:
+        before = "" if report.run.frames else " before anything was compiled"
+        yield Problem(code="exit-status", severity="error", status="failed", title=f"The program {how}{before}", where=place)
 
 
 def _program_place(report: Report) -> Location | None:

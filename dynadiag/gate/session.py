@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.facts.fingerprint import SCHEME
+from dynadiag.facts.program_end import failure_of
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import is_read_only, read_small
 from dynadiag.gate import baseline
@@ -55,6 +56,9 @@ def _updated(report: Report, options: GateOptions, path: Path, sources: Mapping[
     info = report.run.info
     if known is not None and (info.timed_out or (info.exit_status not in (None, 0) and not info.stopped_stable)):
         note = "the program did not run to its end, so the baseline stays as it is: what is missing in it may just not have been reached"
+        return replace(result, notes=(*result.notes, note))
+    if known is None and failure_of(info) is not None:
+        note = "the program failed, so it is not added to the baseline: what it would have shown later would be new for ever"
         return replace(result, notes=(*result.notes, note))
     entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
     others = {} if stored is None else {one: what for one, what in stored.programs.items() if one != name}

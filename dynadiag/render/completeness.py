@@ -5,6 +5,7 @@ from __future__ import annotations
 from dynadiag.model.run import Process, Run, RunInfo
 
 FOREIGN = "not known: the log was not recorded by dynadiag"
+_ALONE = "not known: a log alone does not say how the program ended"
 
 
 def completeness(run: Run) -> tuple[bool | None, str | None]:
@@ -13,7 +14,7 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
     if why:
         return False, why
     if run.info.exit_status is None:
-        return None, not_ended(run.info) or FOREIGN
+        return None, not_ended(run.info) or (FOREIGN if all(process.pid is None for process in run.processes) else _ALONE)
     ended = {(process.pid, process.parent_pid) for process in run.processes if process.finished and process.pid is not None}
     # After os.execv the same process goes on with a log of its own, and only the last program in it comes to its exit.
     lost = next((one for one in run.processes if not one.finished and (one.pid, one.parent_pid) not in ended), None)
@@ -23,6 +24,16 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
         return False, f"{_called(lost)} ended without a normal exit"
     how = "it called os._exit or was killed, which is how multiprocessing.Pool ends its workers"
     return None, f"not known: {_called(lost)} ended without a normal exit ({how})"
+
+
+def why_cut_short(run: Run) -> str | None:
+    """Why records are missing that nothing will tell of, so that nothing can be judged; None for a run that the program's own end, or the
+    one that somebody asked us for, cut short.
+    """
+    info = run.info
+    complete, why = completeness(run)
+    by_its_end = info.timed_out or info.stopped_stable or info.signal is not None or info.exit_status not in (None, 0)
+    return why if complete is False and (not by_its_end or info.running or info.interrupted) else None
 
 
 def not_ended(info: RunInfo) -> str | None:

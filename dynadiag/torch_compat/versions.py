@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
+import sys
 from importlib import metadata
 
 from dynadiag.errors import TorchUnsupportedError
@@ -20,7 +22,8 @@ try:
     from importlib.metadata import version
     torch = version("torch")
 except Exception:
-    torch = ""
+    from importlib.util import find_spec
+    torch = "none" if find_spec("torch") is None else ""
 print(*sys.version_info[:2], torch)
 """
 _ASK_TIMEOUT_S = 60.0
@@ -38,17 +41,19 @@ def too_old(part: str, torch: str | None, oldest: tuple[int, int] = OLDEST_THAT_
 
 
 def require(part: str) -> None:
-    """Raise TorchUnsupportedError when the torch of this interpreter is too old for `part`; says nothing where there is no torch."""
+    """Raise TorchUnsupportedError when this interpreter has no torch, or one that is too old for `part`."""
     try:
         why = too_old(part, metadata.version("torch"))
-    except metadata.PackageNotFoundError:
-        return
+    except metadata.PackageNotFoundError:  # a source tree has no version
+        why = None if importlib.util.find_spec("torch") is not None else f"{part} needs torch, and {sys.executable} has none"
     if why is not None:
         raise TorchUnsupportedError(why)
 
 
 def require_in(python: str, part: str, *, oldest_python: tuple[int, int] = (3, 10)) -> None:
-    """Raise TorchUnsupportedError when the interpreter `python` or its torch is too old for `part`; says nothing where it gives no answer.
+    """Raise TorchUnsupportedError when the interpreter `python` has no torch, or it or its torch is too old for `part`.
+
+    Says nothing where it gives no answer.
 
     Torch 2.9 and newer need Python 3.10 (their wheels' `requires-python`), so that torch is named first.
     """
@@ -58,6 +63,8 @@ def require_in(python: str, part: str, *, oldest_python: tuple[int, int] = (3, 1
         return
     if len(said) < 2 or not all(number.isdecimal() for number in said[:2]):
         return
+    if said[2:] == ["none"]:
+        raise TorchUnsupportedError(f"{part} needs torch, and {python} has none")
     if (why := too_old(part, said[2] if len(said) > 2 else None)) is not None:
         raise TorchUnsupportedError(why)
     if (int(said[0]), int(said[1])) < oldest_python:

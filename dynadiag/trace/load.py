@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,10 +109,11 @@ def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> N
         cut = len(run.cut)
         try:
             with OpenLog(log) as stream:
-                _LogReader(run, str(log)).read(stream, _teller(progress, before, total, stream))
+                reader = _LogReader(run, str(log))
+                reader.read(stream, _teller(progress, before, total, stream))
                 broken = stream.broken
-                if len(run.cut) == cut and not stream.packed and stream.size < bytes_told(log):
-                    run.cut.append(f"the end of {shown(Path(log.name))} is missing")
+                if len(run.cut) == cut and not stream.packed:
+                    run.cut.extend(_end_missing(log, stream.size, reader))
         except OSError as error:
             broken = error.strerror or str(error)
         if broken is not None:
@@ -123,6 +124,19 @@ def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> N
         before += _size(log)
     if progress is not None:
         progress(total, total)
+
+
+def _end_missing(log: Path, size: int, reader: _LogReader) -> Iterator[str]:
+    """What says that a log of ours was cut behind a whole record, which nothing in it shows.
+
+    Its process writes a record at its normal exit. Where there is none (`os._exit`, a kill), the digest beside it says how long it was.
+    """
+    told = bytes_told(log)
+    name = shown(Path(log.name))
+    if size < told:
+        yield f"the end of {name} is missing"
+    elif not told and any("pid" in one.facts and not one.finished for one in reader.by_number.values()):
+        yield f"the end of {name} may be missing: its process wrote no end, and there is no digest that says how long it was"
 
 
 def _teller(progress: Progress | None, before: int, total: int, stream: OpenLog) -> Callable[[int], None]:

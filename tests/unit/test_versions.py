@@ -44,12 +44,15 @@ def test_a_verb_that_compares_ends_with_3_before_anything_runs(verb, torch_2_6, 
     assert [path.name for path in tmp_path.iterdir()] == ["x.py"]
 
 
-def test_nothing_is_said_where_there_is_no_torch(monkeypatch):
+def test_a_torch_without_a_version_is_taken_and_none_is_told(monkeypatch):
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
     versions.require("minify")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(TorchUnsupportedError, match="^minify needs torch, and .* has none$"):
+        versions.require("minify")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,7 @@ def test_nothing_is_said_where_there_is_no_torch(monkeypatch):
         ("3 10 2.9.1", "bench needs Python 3.11 or newer in the script's interpreter, {python} is 3.10"),
         ("3 12 2.9.1", None),
         ("3 12", None),
+        ("3 12 none", "bench needs torch, and {python} has none"),
         ("rubbish", None),
         ("", None),
     ],

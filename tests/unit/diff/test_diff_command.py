@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from dynadiag.errors import DynadiagError
 from dynadiag_cli.app import app
-from tests.unit.gate.test_check_command import record
+from tests.unit.gate.test_check_command import cut, record
 from tests.unit.trace.conftest import LogBuilder
 from tests.unit.trace.test_ranks import GUARDS, write
+from tests.unit.trace.test_recorded_digest import made_of
 
 SCRIPT = "import sys\nopen(sys.argv[1], 'a').write(f'{__file__} {VERSION} {sys.argv[2:]}\\n')\n"
 
@@ -39,6 +40,8 @@ def test_two_ranks_and_where_they_first_differ(tmp_path):
     """No finding differs: the break is at the same statement, and a guard on another size is no finding."""
     write(tmp_path, range(3), r1={"guards": GUARDS.replace("size=[8, 64]", "size=[7, 64]")})
     logs = [tmp_path / f"dedicated_log_torch_trace_rank_{rank}_x.log" for rank in range(3)]
+    for log in logs:
+        log.with_suffix(".digest").write_bytes(made_of(log))
     status, out = diff(logs[0], logs[1])
     plain = " ".join(out.split())
     assert status == 0 and "note: rank 1 first differs from rank 0: f: 4 guards: TENSOR_MATCH" in plain and "size=[7, 64]" in plain
@@ -52,6 +55,38 @@ def test_two_runs_and_their_exit_status(runs):
     assert "  gone GB0059 Failed to trace builtin operator\n       old  train.py:5 in f: print(" in out
     assert diff("cured", "broken")[0] == 1
     assert diff("broken", "broken") == (0, diff("broken", "broken")[1])
+
+
+@pytest.mark.parametrize(
+    ("ended", "how"),
+    [({"exit_status": 1}, "ended with exit status 1"), ({"exit_status": 139, "signal": "SIGSEGV"}, "was killed by SIGSEGV")],
+)
+def test_a_program_that_fails_now_is_never_better(runs, ended, how):
+    record(runs, runs / "failed", broken=False, **ended)
+    status, out = diff("broken", "failed")
+    assert status == 1 and f"\n\nWorse: the new program {how}\n" in out
+    assert diff("--format", "json", "broken", "failed")[1].count('"worse": true') == 1
+    status, out = diff("failed", "failed")  # and where both fail, it is not known whether anything is better
+    assert status == 1 and f" Failed: the new program {how}, and the old one {how} note: " in " ".join(out.split())
+    assert diff("failed", "cured")[0] == 0
+
+
+def test_a_program_that_fails_before_anything_is_compiled(runs):
+    (runs / "crashed").mkdir()
+    log = LogBuilder().intern("a").artifact("dynadiag_problem", {"kind": "uncaught", "text": "ValueError: no data"})
+    log.artifact("dynadiag_exit", {"counters": {}, "calls": 0}).write(runs / "crashed")
+    facts = {"format": 1, "dynadiag": "0", "command": ["python", "train.py"], "cwd": str(runs), "exit_status": 1}
+    (runs / "crashed" / "dynadiag-run.json").write_text(json.dumps(facts))
+    assert diff("broken", "crashed")[0] == 1
+    said = "the program ended with exit status 1 (ValueError: no data) before anything was compiled, so nothing was compared"
+    assert diff("crashed", "crashed") == (1, said)
+
+
+def test_a_recording_that_was_cut_between_two_records_is_not_judged(runs):
+    record(runs, runs / "cut", broken=False)
+    cut(runs / "cut", None)
+    status, out = diff("broken", "cut")
+    assert status == 2 and "\n\nNot judged: the new run is not complete\n" in out
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("raise ValueError('no data')", 1, "ended with exit status 1 (ValueError: no data) before anything was compiled"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", 1, "was killed by SIGSEGV before anything was compiled"),
+        ("raise ModuleNotFoundError(\"No module named 'torch'\")", 3, "has no torch, so there is nothing to fix"),
+        ("print(1)", 5, "nothing was compiled when"),
+    ],
+)
+def test_a_script_that_compiles_nothing_is_told_from_one_that_fails(folder, text, status, said):
+    (folder / "train.py").write_text(f"{text}\n")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    done = subprocess.run([sys.executable, "-m", "dynadiag", "fix", "train.py"], capture_output=True, text=True, env=environment)
+    assert done.returncode == status and said in done.stderr.splitlines()[-1]
+
+
 def test_what_is_no_script_of_ones_own_is_refused(folder):
     installed = folder / "site-packages" / "x.py"
     installed.parent.mkdir()

@@ -117,6 +117,32 @@ def test_a_program_that_did_not_run_to_its_end_takes_nothing_out_of_the_baseline
     assert "the program did not run to its end, so the baseline stays as it is" in err
 
 
+def test_a_program_that_failed_is_not_added_to_the_baseline(project):
+    """It would be listed with what it came to, and all else would be new for ever."""
+    record(project, project / "failed", broken=False, exit_status=1)
+    status, _, err = check("--update-baseline", "failed")
+    assert status == 1 and "it is not added to the baseline" in err
+    assert not (project / "dynadiag-baseline.json").exists()
+
+
+@pytest.mark.parametrize("kept", ["run", "logs", "log", "digest"])
+def test_a_recording_that_was_cut_between_two_compilations_is_not_judged(project, kept):
+    """Its log has whole records and no end. `digest`: the program ended by os._exit, and what says how long the log is is there."""
+    record(project, project / "run", broken=False, environment={"pid": 7, "argv": ["train.py"]})
+    (log,) = (project / "run").glob("*.log")
+    data = log.read_bytes()
+    log.write_bytes(data[: data.rindex(b"\nV") + 1])
+    if kept == "digest":
+        log.with_suffix(".digest").write_bytes(made_of(log))
+        status, _, err = check("--max-breaks", 0, "run")
+        assert status == 0 and "ended without a normal exit" in err
+        return
+    if kept != "run":
+        (project / "run" / "dynadiag-run.json").unlink()
+    status, out, message = check("--max-breaks", 0, log if kept == "log" else "run")
+    assert (status, out) == (2, "") and "the end of" in message and "may be missing: its process wrote no end" in message
+
+
 def test_another_program_in_the_baseline_stays(project):
     check("--update-baseline", "run")
     record(project, project / "other", broken=False, command=["python", "-m", "pkg.eval"])

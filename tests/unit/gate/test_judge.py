@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
 from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.gate.baseline import Known
 from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
@@ -235,7 +235,10 @@ def test_it_is_said_where_nobody_knows_whether_the_recording_is_whole():
     of = run()
     unfinished = replace(of, processes=(replace(of.processes[0], finished=False),))
     assert judged(report(unfinished, breaks=())).notes[0].startswith("whether the recording is complete is not known: process 1 ended")
-    foreign = judged(report(run(command=None, exit_status=None), breaks=()))
+    of = run(command=None, exit_status=None)
+    alone = judged(report(of, breaks=()))
+    assert alone.notes == ("whether the recording is complete is not known: a log alone does not say how the program ended",)
+    foreign = judged(report(replace(of, processes=(replace(of.processes[0], pid=None),)), breaks=()))
     assert foreign.notes == ("whether the recording is complete is not known: the log was not recorded by dynadiag",)
 
 
@@ -248,6 +251,24 @@ def test_nothing_compiled_has_a_status_of_its_own():
     with pytest.raises(NothingFoundError) as error:
         judged(report(replace(run(), frames=())))
     assert error.value.exit_code == 5
+
+
+@pytest.mark.parametrize("info", [{"exit_status": 1}, {"exit_status": 139, "signal": "SIGSEGV"}])
+def test_a_program_that_failed_before_anything_was_compiled_fails_and_is_no_program_without_compilations(info):
+    result = judged(report(replace(run(**info), frames=()), breaks=()), max_breaks=0, min_compiled=0.5)
+    assert codes(result) == ["exit-status"] and result.problems[-1].title.endswith(" before anything was compiled")
+    assert result.exit_status == 1
+
+
+def test_a_program_whose_python_has_no_torch_is_told_so():
+    of = replace(run(exit_status=1), frames=())
+    missing = m.Problem(kind="uncaught", text="ModuleNotFoundError: No module named 'torch'", process=0, stack=())
+    without = replace(of, problems=(missing,), processes=(replace(of.processes[0], torch=None),))
+    with pytest.raises(TorchUnsupportedError, match="has no torch, so nothing was checked") as error:
+        judged(report(without))
+    assert error.value.exit_code == 3
+    other = replace(missing, text="ModuleNotFoundError: No module named 'torchdata'")
+    assert codes(judged(report(replace(without, problems=(other,)), breaks=()))) == ["exit-status"]
 
 
 def test_nothing_compiled_is_not_said_where_the_log_was_cut_before_anything_could_be():
