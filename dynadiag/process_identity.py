@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 State = Literal["alive", "dead", "elsewhere"]
+STARTER = "DYNADIAG_STARTER"
+"""The variable with the pid of a process between dynadiag and the program that it starts; its child is that program, others inherit it."""
 _PROC = Path("/proc")
 _START_FIELD = 22 - 3  # of `/proc/PID/stat`, counted from the state, which follows the name in brackets (proc(5))
 

@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit status."""
     sys.path.insert(0, __file__.rpartition("/dynadiag/")[0])
     from dynadiag.private_view.view import enter, loads
+    from dynadiag.process_identity import STARTER
 
     if arguments[0] == "--probe":
         print(json.dumps(_probe(arguments[1])))
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number in _DEFAULT:
         signal.signal(number, signal.SIG_DFL)
+    os.environ[STARTER] = str(os.getppid())
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dynadiag.errors import TorchUnsupportedError
 from dynadiag.import_watcher import ImportWatcher
+from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import library_kernels
@@ -40,7 +41,8 @@ class Recorder:
         self.methods = MethodMeter(self, lambda: self.calls.begun, lambda: self.work.call is not None)
         self._dynadiag = dynadiag
         self._project = project
-        self._started_by = "main" if supervisor_pid in (None, os.getppid()) else "child"
+        starters = (str(supervisor_pid), os.environ.get(STARTER))
+        self._started_by = "main" if supervisor_pid is None or str(os.getppid()) in starters else "child"
         self._pid = os.getpid()
         self._epoch = 0
         self._errors: set[tuple[str, str]] = set()
