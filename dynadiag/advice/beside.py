@@ -13,10 +13,10 @@ from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import dotted
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.torch_names import DATA_DEPENDENT
 
 _MOST_STEPS = 6
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
-_READS = frozenset(("item", "tolist", "numpy", "nonzero", "unique"))
 _SAYS = frozenset(("debug", "info", "warning", "warn", "error", "exception", "critical", "log_metrics", "set_postfix", "write"))
 
 
@@ -51,7 +51,11 @@ def _reads_or_says(place: Place, call: ast.Call) -> bool:
     if name in ("float", "int", "bool") and call.args:
         return place.is_tensor(call.args[0])
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return name in ("print", "breakpoint", "input") or method in _READS or (method in _SAYS and not name.startswith(("torch.", "math.")))
+    return (
+        name in ("print", "breakpoint", "input")
+        or method in DATA_DEPENDENT
+        or (method in _SAYS and not name.startswith(("torch.", "math.")))
+    )
 
 
 def decides(place: Place, test: ast.expr, steps: int = 0) -> bool:

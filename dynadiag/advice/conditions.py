@@ -11,34 +11,11 @@ from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
 from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.advice.uses import takes_tensors
+from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS
 
-# Methods and functions whose result is a tensor of truth values, or one number of which a comparison makes one.
-_TRUTHS = frozenset(
-    {"any", "all", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "logical_xor", "eq", "ne", "isin"}
-)
-_NUMBERS = frozenset(
-    (
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "abs",
-        "norm",
-        "prod",
-        "std",
-        "var",
-        "item",
-        "argmax",
-        "argmin",
-        "median",
-        "count_nonzero",
-    )
-)
-_INTEGERS = frozenset(("argmax", "argmin", "count_nonzero", "long", "int"))
+_OF_TENSORS = TENSOR_METHODS | TRUTHS | REDUCTIONS | {"item"}
 # Functions of torch that give a value of Python's.
-_NO_TENSORS = frozenset(("torch.equal", "torch.allclose", "torch.is_tensor", "torch.numel"))
+_NO_TENSORS = frozenset(f"torch.{name}" for name in ANSWERS | PROPERTIES | {"is_tensor"})
 
 
 def condition_of(line: SourceLine) -> ast.expr | None:
@@ -106,7 +83,7 @@ def _is_integer(node: ast.expr) -> bool:
     function = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
     if function is None:
         return False
-    return function.attr in _INTEGERS or (function.attr == "sum" and isinstance(function.value, ast.Compare))
+    return function.attr in INTEGERS or (function.attr == "sum" and isinstance(function.value, ast.Compare))
 
 
 def boolean(text: str) -> str:
@@ -204,7 +181,7 @@ def reads_a_tensor(node: ast.expr) -> bool:
         if isinstance(one, ast.Call):
             name = dotted(one.func) or ""
             last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
-            if name.startswith("torch.") or last in _TRUTHS or last in _NUMBERS:
+            if name.startswith("torch.") or last in _OF_TENSORS:
                 return True
     return False
 
@@ -216,7 +193,7 @@ def _is_truth(node: ast.expr) -> bool:
         return isinstance(node.op, ast.Invert) and _is_truth(node.operand)
     if isinstance(node, ast.Call):
         last = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
-        return last in _TRUTHS or last == "bool"
+        return last in TRUTHS
     return isinstance(node, ast.Compare)
 
 

@@ -12,6 +12,7 @@ from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
@@ -20,11 +21,11 @@ _NOT_IN_GRAPHS = (
     ("lstsq", "no option lets a graph contain `lstsq`"),
 )
 # Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
-_METHODS = frozenset(("tolist", "item", "numpy", "unbind", "split", "chunk"))
+_METHODS = HOST_READS | SPLITS
 _BY_PYTHON = frozenset(
     (
         "len", "list", "tuple", "set", "sorted", "sum", "max", "min", "any", "all", "map", "int", "float", "bool", "str", "range", "zip",
-        "print", "enumerate", "torch.split", "torch.unbind",
+        "print", "enumerate", *(f"torch.{name}" for name in SPLITS),
     )
 )  # fmt: skip
 _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent expression Eq(u0, 3)` (torch 2.15)
@@ -36,10 +37,8 @@ _UNSURE = re.compile(
     r"^(?:(?:std|var)(?:_mean)?|cum(?:sum|prod|max|min)|logcumsumexp|(?:nan)?quantile|histc|prod|trace|diff|roll|solve|combinations|vander"
     r"|svd\w*|pinv|pdist|bilinear|instance_norm|i?r?s?t?fft|i?stft|avg_pool\dd)$|(?:^|_)bn\d*$|batch_?norm"
 )
-_PRODUCTS = frozenset(("mm", "bmm", "matmul", "einsum"))
 _ANEW = "and in a graph each size would be another version of the whole function"
-_MAKE = frozenset(("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.arange", "torch.linspace", "torch.eye"))
-_RESIZE = frozenset(("expand", "narrow", "new_empty", "new_ones", "new_zeros", "repeat", "reshape", "view"))
+_MAKE = frozenset(f"torch.{name}" for name in FACTORIES & TAKES_UNKNOWN_SIZES)
 _OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 # What needs a size that a graph does not know: the program ends, or breaks again.
 _NUMBERS, _OF_PYTHON = (
@@ -89,7 +88,7 @@ def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str 
 
 
 def _is_product(node: ast.AST) -> bool:
-    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (isinstance(node, ast.Call) and _last(node) in _PRODUCTS)
+    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (isinstance(node, ast.Call) and _last(node) in PRODUCTS)
 
 
 def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names: Set[str], functions: Mapping[str, str]) -> str | None:
@@ -272,7 +271,7 @@ def _takes_size(place: Place, call: ast.Call, argument: ast.AST) -> bool:
     name = dotted(call.func) or ""
     if name.rpartition(".")[2] == "one_hot":
         return argument is not call.args[0]
-    of_tensor = isinstance(call.func, ast.Attribute) and call.func.attr in _RESIZE and place.is_tensor(call.func.value)
+    of_tensor = isinstance(call.func, ast.Attribute) and call.func.attr in TAKES_UNKNOWN_SIZES and place.is_tensor(call.func.value)
     return argument is not call.func and (name in _MAKE or of_tensor)
 
 

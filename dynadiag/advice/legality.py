@@ -12,35 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
+from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE
 
-_TOTAL = frozenset(
-    (
-        "abs", "add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "sin", "cos", "clamp", "clamp_min", "clamp_max", "clip", "minimum",
-        "maximum", "where", "zeros_like", "ones_like", "full_like", "softmax", "log_softmax", "gelu", "silu", "elu", "leaky_relu", "square",
-        "softplus", "sum", "mean", "float", "double", "half", "bfloat16", "type_as", "detach", "clone", "transpose", "permute", "unsqueeze",
-        "squeeze", "flatten", "contiguous", "t", "matmul", "mm", "bmm", "sign", "atan", "logical_and", "logical_or", "logical_not", "eq",
-        "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "any", "all", "roll", "flip", "hardtanh", "relu6", "erf",
-        "round", "floor", "ceil", "trunc", "finfo", "iinfo",
-    )
-)  # fmt: skip
-_PARTIAL = frozenset(
-    (
-        "div", "sqrt", "rsqrt", "log", "log1p", "log2", "log10", "exp", "expm1", "pow", "norm", "std", "var", "reciprocal", "prod", "acos",
-        "asin", "tan", "max", "min", "amax", "amin", "normalize", "logsumexp", "count_nonzero", "isin", "tensor", "numel", "size", "item",
-        "argmax", "argmin", "median",
-    )
-)  # fmt: skip
-_FINITE = frozenset(
-    ("max", "min", "amax", "amin", "isin", "tensor", "numel", "size", "item", "argmax", "argmin", "median", "count_nonzero")
-)
-_MAY_RAISE = frozenset(
-    (
-        "cumsum", "sort", "topk", "gather", "index_select", "select", "narrow", "reshape", "view", "chunk", "split",
-        "cat", "stack", "linear", "layer_norm", "to", "inverse", "det", "expand", "repeat", "unbind", "cholesky", "solve",
-    )
-)  # fmt: skip
-PURE = _TOTAL | _PARTIAL | _MAY_RAISE
-"""Functions and methods of torch that are known to have no effect; some may raise an error."""
+_COMPUTABLE = COMPUTABLE - (DATA_DEPENDENT - {"item"})
 _MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
 _ATTRIBUTES = frozenset(("T", "mT", "shape", "dtype", "device", "data", "real", "imag"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor)
@@ -98,11 +72,11 @@ def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False)
     if isinstance(node.func, ast.Attribute):
         last = node.func.attr
     known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
-    if not known or last not in (PURE if may_raise else _TOTAL | _PARTIAL) or any(one.arg in (None, "out") for one in node.keywords):
+    if not known or last not in (PURE if may_raise else _COMPUTABLE) or any(one.arg in (None, "out") for one in node.keywords):
         return "may do more than compute"
     if owner.startswith("self") and "." not in owner and owner == "self":
         return "may do more than compute"
-    return nan if gradients and last in _PARTIAL else None
+    return nan if gradients and last in INFINITE_GRADIENT else None
 
 
 def is_plain_index(node: ast.expr) -> bool:
@@ -113,8 +87,6 @@ def is_plain_index(node: ast.expr) -> bool:
     )
 
 
-_NO_GRADIENT = frozenset(("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "detach", "item", "size", "dim", "numel"))
-_NOT_FINITE = frozenset(("isfinite", "isnan", "isinf", "isposinf", "isneginf"))
 _LARGE = 1e3
 _MOST_STEPS = 6
 
@@ -145,7 +117,7 @@ def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
         node = left.pop()
         name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
         last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        if last in _NO_GRADIENT or isinstance(node, ast.Compare):
+        if last in NO_GRADIENT or isinstance(node, ast.Compare):
             continue
         if name is not None:
             found.update((name,) if not name.endswith(tuple(f".{one}" for one in _ATTRIBUTES)) else ())
@@ -174,7 +146,7 @@ def _with_values(place: Place, node: ast.expr) -> list[ast.AST]:
 def _is_guard(node: ast.AST) -> bool:
     """Whether this asks for values that are not finite, or very large."""
     if isinstance(node, ast.Call):
-        return (node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or "") in _NOT_FINITE
+        return (node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or "") in ASKS_FINITE
     if not isinstance(node, ast.Compare):
         return False
     sides = (node.left, *node.comparators)
@@ -194,7 +166,7 @@ def _is_partial(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.Div | ast.Pow) and not isinstance(node.right, ast.Constant)
     last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    return last in _PARTIAL - _FINITE
+    return last in INFINITE_GRADIENT
 
 
 def selections(node: ast.AST) -> Iterator[ast.Call]:

@@ -10,20 +10,17 @@ from dynadiag.advice.conditions import tensor_of
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.torch_names import INFINITE_GRADIENT, MATH_FUNCTIONS
 
-# What `math` and torch compute alike, from one number to one number.
-_MATH = frozenset(
-    ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf")
-)
 _MOST_STEPS = 6
-_EVERYWHERE = frozenset(("sin", "cos", "tan", "tanh", "atan", "erf"))
+_EVERYWHERE = MATH_FUNCTIONS - INFINITE_GRADIENT
 _TEXT = "Compute on the tensor with torch instead of math: every use computes with it (`detach()` because a number carries no gradient)"
 
 
 def math_function(call: ast.Call) -> str | None:
     """The torch function that computes what a call of `math` computes, or None; `math.ceil`, `floor` and `trunc` give integers."""
     name = dotted(call.func) or ""
-    return name[5:] if name.startswith("math.") and name[5:] in _MATH and len(call.args) == 1 else None
+    return name[5:] if name.startswith("math.") and name[5:] in MATH_FUNCTIONS and len(call.args) == 1 else None
 
 
 def _never_raises(place: Place, call: ast.AST | None) -> bool:

@@ -14,26 +14,29 @@ from types import MappingProxyType
 
 from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.tensor_names import (
-    ELEMENTWISE,
-    IN_PLACE,
-    NO_TENSORS,
-    REDUCTIONS,
-    SINGLE_OF_SINGLE,
-    TAKE_BOTH,
-    TENSOR_ATTRIBUTES,
-    TENSOR_METHODS,
-    WITHOUT_GRADIENT,
-)
 from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.torch_names import (
+    ANSWERS,
+    EACH,
+    ELEMENTWISE,
+    HOST_READS,
+    IN_PLACE,
+    INFINITE_GRADIENT,
+    PROPERTIES,
+    REDUCTIONS,
+    TAKES_NUMBER,
+    TENSOR_ATTRIBUTES,
+    TENSOR_METHODS,
+)
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _MOST_STEPS = 6
 _MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy", "operator", "os", "random", "time", "torch"))
 _OF_NUMBERS = _MODULES - {"F", "nn", "torch"}
-_NOT_TENSORS = frozenset(f"torch.{name}" for name in ("is_tensor", "numel", "equal", "allclose", "Size", "device", "Generator"))
+_NO_TENSORS = HOST_READS | PROPERTIES | {"len", "int", "float", "bool", "str", "list", "tuple", "dict"}
+_NOT_TENSORS = frozenset(f"torch.{name}" for name in ANSWERS | PROPERTIES | {"is_tensor", "Size", "Generator"})
 
 _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
@@ -231,7 +234,7 @@ class Place:
         return next(filter(None, (self.number_use(one, seen | {name}) for one in reads)), None)
 
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in TAKE_BOTH and self.is_tensor(call.func.value):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in TAKES_NUMBER and self.is_tensor(call.func.value):
             return argument in call.args
         others = [one for one in call.args if one is not argument]
         name = dotted(call.func) or ""
@@ -273,7 +276,7 @@ class Place:
             return self._elements(node.left, roots) if single or self._is_number(node.right) else None
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self._elements(node.operand, roots)
-        elementwise = ELEMENTWISE | WITHOUT_GRADIENT if self.no_gradient else ELEMENTWISE
+        elementwise = ELEMENTWISE if self.no_gradient else ELEMENTWISE - INFINITE_GRADIENT
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in elementwise:
             on = node.args if (dotted(node.func) or "").startswith(("torch.", "F.")) else [node.func.value, *node.args]
             numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
@@ -314,7 +317,7 @@ class Place:
             if last in REDUCTIONS | {"any", "all"} and not node.keywords and len(node.args) == of_torch:
                 return True
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
-            return last == "item" or (inner is not None and last in SINGLE_OF_SINGLE and self.is_single(inner, seen))
+            return last == "item" or (inner is not None and last in EACH and self.is_single(inner, seen))
         if isinstance(node, ast.Subscript):
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             owner = dotted(node.value) or ""
@@ -361,7 +364,7 @@ class Place:
 def _leaves_tensors(value: ast.expr) -> bool:
     """Whether the value may be no tensor, though it is computed from one: `x = x.shape[0]`."""
     names = (dotted(one) or "" for one in ast.walk(value) if isinstance(one, ast.Attribute | ast.Name))
-    return any(name.rpartition(".")[2] in NO_TENSORS for name in names)
+    return any(name.rpartition(".")[2] in _NO_TENSORS for name in names)
 
 
 def _is_number(node: ast.expr) -> bool:

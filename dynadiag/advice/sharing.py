@@ -7,21 +7,19 @@ from collections.abc import Iterable
 
 from dynadiag.advice.places import Place
 from dynadiag.advice.source import dotted
-from dynadiag.advice.tensor_names import ELEMENTWISE, REDUCTIONS, TENSOR_METHODS, WITHOUT_GRADIENT
+from dynadiag.source.torch_names import (
+    ELEMENTWISE,
+    HOST_READS,
+    NEW_MEMORY,
+    ON_CONTAINERS,
+    PROPERTIES,
+    REDUCTIONS,
+    SHARED_MEMORY,
+    TENSOR_METHODS,
+)
 
-_SAME_MEMORY = frozenset(
-    (
-        "contiguous", "detach", "double", "expand", "flatten", "float", "half", "long", "permute", "reshape", "squeeze", "to", "transpose",
-        "unsqueeze", "view",
-    )
-)  # fmt: skip
-_COMPUTES = (TENSOR_METHODS | ELEMENTWISE | REDUCTIONS | WITHOUT_GRADIENT) - _SAME_MEMORY
-_MAKES = frozenset(
-    (
-        "add", "arange", "bmm", "cat", "div", "empty", "full", "linspace", "matmul", "maximum", "minimum", "mm", "mul", "ones", "rand",
-        "randn", "stack", "sub", "tensor", "where", "zeros",
-    )
-)  # fmt: skip
+_NEW_BY_METHOD = (TENSOR_METHODS | ELEMENTWISE | REDUCTIONS) & NEW_MEMORY - ON_CONTAINERS
+_NUMBERS_BY_METHOD = (HOST_READS | PROPERTIES) - SHARED_MEMORY
 _MOST_STEPS = 6
 
 
@@ -120,11 +118,11 @@ def _computes(call: ast.Call) -> bool:
     if any(one.arg in ("out", "inplace") for one in call.keywords):
         return False
     if owner in ("torch", "F", "torch.nn.functional", "nn.functional"):
-        return last in _COMPUTES | _MAKES
+        return last in NEW_MEMORY
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return name in ("float", "int", "bool", "len") or method in _COMPUTES | {"item", "tolist", "size", "dim", "numel"}
+    return name in ("float", "int", "bool", "len") or method in _NEW_BY_METHOD | _NUMBERS_BY_METHOD
 
 
 def _views(call: ast.Call) -> bool:
     name = dotted(call.func) or ""
-    return name.startswith(("torch.", "F.")) and name.rpartition(".")[2] in _SAME_MEMORY
+    return name.startswith(("torch.", "F.")) and name.rpartition(".")[2] in SHARED_MEMORY

@@ -5,22 +5,16 @@ from __future__ import annotations
 import ast
 
 from dynadiag.advice.source import dotted
+from dynadiag.source.torch_names import TAKES_SIZES
 
 # Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
 _TAKES_BOTH = frozenset(("sum", "abs", "zip", "enumerate", "reversed", "list", "tuple"))
-# Functions and methods of torch whose arguments, but for the tensor, are sizes, places or counts.
-_TAKE_SIZES = frozenset(
-    (
-        "roll", "narrow", "split", "chunk", "tensor_split", "topk", "kthvalue", "repeat", "expand", "view", "reshape", "unfold",
-        "unflatten", "randint", "one_hot", "pad", "interpolate", "tile", "resize_", "new_zeros", "new_ones", "new_empty", "select", "flip",
-    )
-)  # fmt: skip
 _TAKES_OUT = frozenset(("next", "pop", "popleft", "popitem", "send", "read", "readline"))
 _COLLECTS = frozenset(("append", "add", "insert", "extend", "update", "setdefault", "put", "push", "appendleft", "remove", "discard"))
 
 
 def _wants_number(call: ast.Call) -> bool:
-    return (dotted(call.func) or "").rpartition(".")[2] in _TAKE_SIZES | {"int", "float", "range"}
+    return (dotted(call.func) or "").rpartition(".")[2] in TAKES_SIZES | {"int", "float", "range"}
 
 
 def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:

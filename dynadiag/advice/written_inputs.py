@@ -15,9 +15,9 @@ from dynadiag.advice.function_source import parse_function
 from dynadiag.advice.places import Place
 from dynadiag.advice.sharing import is_new
 from dynadiag.advice.source import dotted
+from dynadiag.source.torch_names import PROPERTIES
 
 _MOST_CALLS = 3
-_NO_VALUES = frozenset(("device", "dim", "dtype", "ndim", "numel", "shape", "size", "stride"))
 
 
 def read_then_written(context: BreakContext) -> str | None:
@@ -40,7 +40,7 @@ def _read(place: Place) -> Iterator[str]:
         if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and (name := dotted(one)) is not None:
             parent = place.parent(one)
             method = parent.attr if isinstance(parent, ast.Attribute) else ""
-            if method not in _NO_VALUES and not _is_in_place(method):
+            if method not in PROPERTIES and not _is_in_place(method):
                 yield name
 
 

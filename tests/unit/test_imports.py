@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "capture": {"errors", "files", "import_watcher", "torch_compat"},
     "trace": {"digests", "errors", "masking", "files", "process_identity", "model"},
     "facts": {"errors", "model", "trace"},
-    "advice": {"errors", "model", "trace", "facts"},
+    "source": {"errors", "model", "trace", "facts"},
+    "advice": {"errors", "model", "trace", "facts", "source"},
     "passes": {"errors", "model", "trace", "facts", "advice"},
     "rules": {"errors", "model", "advice"},
     "runs": {"errors", "model", "record", "trace"},
@@ -63,6 +64,10 @@ MAY_IMPORT = {
         "capture",
         "trace",
         "facts",
+<<<<<<< HEAD
+=======
+        "source",
+>>>>>>> 0899eebf (Ask one table what torch's functions and methods do)
         "advice",
         "report",
         "render",
@@ -88,6 +93,7 @@ WITHOUT_TORCH = LOWEST | {
     "model",
     "trace",
     "facts",
+    "source",
     "passes",
     "advice",
     "report",

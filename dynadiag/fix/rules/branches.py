@@ -15,8 +15,8 @@ from dynadiag.advice import legality
 from dynadiag.advice.places import Place
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.buffers import Switched, switched
+from dynadiag.source.torch_names import ANSWERS, TRUTHS
 
-_TESTS = frozenset(("any", "all", "equal", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "allclose"))
 _LONGEST = 12
 MASKED = "branch-masked"
 _SETTINGS = frozenset(("dim", "dims", "axis", "keepdim", "keepdims", "dtype", "ord", "unbiased", "correction", "descending", "largest"))
@@ -209,7 +209,7 @@ def _operation(node: ast.expr) -> ast.expr:
         return first
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ast.Call(ast.parse("torch.logical_not", mode="eval").body, [_operation(node.operand)], [])
-    tests = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TESTS
+    tests = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TRUTHS | ANSWERS
     compares = isinstance(node, ast.Compare) and len(node.ops) == 1 and not isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
     if tests or compares:
         return node

@@ -13,38 +13,14 @@ from collections.abc import Iterator
 from dynadiag.advice.source import dotted
 from dynadiag.fix.edits import Edit, EditError, alone
 from dynadiag.fix.syntax import rows_of
+from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
 
 BESIDE = "dynadiag_numbers"
 _INTEGERS = ("torch.long", "torch.int64", "torch.int", "torch.int32")
-_TAKES_NUMBERS = frozenset(
-    (
-        "arange", "linspace", "zeros", "ones", "full", "empty", "eye", "new_zeros", "new_ones", "new_full", "new_empty", "view", "reshape",
-        "expand", "repeat", "narrow", "split", "chunk", "pad", "interpolate", "unflatten", "range", "int", "float",
-    )
-)  # fmt: skip
+_TAKES_NUMBERS = TAKES_SIZES | {"range", "int", "float"}
 """Calls that do the same with a number as with a tensor of one."""
-
-
-_COPIES = frozenset(
-    (
-        "sum",
-        "prod",
-        "cumsum",
-        "max",
-        "min",
-        "clone",
-        "tolist",
-        "item",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "size",
-        "stack",
-        "cat",
-        "mul",
-        "add",
-    )
-)
+_COPIES = (NEW_MEMORY | PROPERTIES | HOST_READS) - SHARED_MEMORY
+"""What shares no memory with a tensor that it is called on."""
 
 
 def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
@@ -182,7 +158,8 @@ def _ends_in(name: ast.Name, parents: dict[ast.AST, ast.AST]) -> ast.expr | None
                 raise EditError(f"{what} raises an error for a number, and not for a tensor")
         elif isinstance(above, ast.Call) and node is not above.func:
             last = above.func.attr if isinstance(above.func, ast.Attribute) else getattr(above.func, "id", "")
-            if last not in _TAKES_NUMBERS:
+            operand = above.args[:1] == [node] and ast.unparse(above.func) in (f"torch.{last}", f"F.{last}") and last not in FACTORIES
+            if last not in _TAKES_NUMBERS or operand:
                 raise EditError(f"{what} may do something else with numbers")
             return None
         elif isinstance(above, ast.Slice | ast.If | ast.While) or (isinstance(above, ast.Compare) and _is_asked(above, parents)):

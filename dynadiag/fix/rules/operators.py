@@ -13,30 +13,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice import legality
 from dynadiag.advice.source import dotted
 from dynadiag.fix.edits import Edit, EditError, codes
+from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
 
 PREFIX = "dynadiag_operator_"
-_FRESH = frozenset(
-    (
-        "zeros", "ones", "full", "empty", "eye", "arange", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
-        "new_full", "new_empty", "clone", "repeat",
-    )
-)  # fmt: skip
-"""What gives a tensor that shares memory with no other one."""
-_COMPUTES = _FRESH | {"nonzero", "where", "masked_select", "unique", "long", "int", "bool", "item", "tolist", "numel", "dim"}
-_MAKES = frozenset(("zeros", "ones", "full", "empty", "eye", "arange", "tensor"))
-_CAST = frozenset(
-    (
-        "matmul", "mm", "bmm", "linear", "softmax", "log_softmax", "layer_norm", "norm", "normalize", "exp", "expm1", "log", "log1p",
-        "log2", "log10", "pow", "prod", "sum", "cumsum", "rsqrt", "acos", "asin", "tan", "softplus", "cat", "stack", "mean", "std", "var",
-    )
-)  # fmt: skip
-"""What `torch.autocast` computes in another type: an operator would not be told."""
 _OF_PYTHON = frozenset(("range", "len", "enumerate", "zip", "int", "float", "bool", "min", "max", "abs", "reversed"))
-_DATA = frozenset(("nonzero", "where", "masked_select", "unique", "item", "tolist"))
-_WRITES = frozenset(("copy_", "fill_", "zero_", "add_", "sub_", "mul_", "masked_fill_", "index_fill_", "index_add_", "scatter_"))
+_DATA = DATA_DEPENDENT | VALUES_ALONE
+_MAKES = FACTORIES | {"tensor"}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -234,7 +218,7 @@ def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]
     for name in found:
         made = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load)]
         values = [one.value for one in ast.walk(function) if isinstance(one, ast.Assign) and _stored(one.targets[0]) == {name}]
-        fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in _FRESH
+        fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in NEW_MEMORY
         if not fresh:
             raise EditError(f"`{name}` is written, and is not known to be a new tensor of the function")
     if not set(found) - local:
@@ -256,7 +240,7 @@ def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
     elif isinstance(node, ast.Expr):
         call = node.value
         method = call.func if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-        owner = method.value if method is not None and method.attr in _WRITES else None
+        owner = method.value if method is not None and method.attr in IN_PLACE else None
         while isinstance(owner, ast.Subscript):
             owner = owner.value
         if not isinstance(owner, ast.Name):
@@ -276,7 +260,7 @@ def _check_computes(node: ast.expr) -> None:
     """Raise EditError where an expression may have an effect."""
     if isinstance(node, ast.Call):
         last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
-        known = last in _OF_PYTHON if owner is None else last in (legality.PURE | _COMPUTES | _WRITES) - _CAST
+        known = last in _OF_PYTHON if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
         foreign = owner is not None and owner.startswith(("self", "math", "np", "numpy", "random"))
         if not known or foreign or any(one.arg in (None, "out", "generator") for one in node.keywords):
             raise EditError(f"`{ast.unparse(node)}` may do more than compute")

@@ -10,8 +10,7 @@ import ast
 import libcst as cst
 
 from dynadiag.fix.edits import Edit, EditError, alone, with_value
-
-_REDUCTIONS = ("max", "min", "sum", "amax", "amin")
+from dynadiag.source.torch_names import REDUCTIONS
 
 
 def read_once(file: str, text: str, row: int) -> Edit:
@@ -56,6 +55,6 @@ def _is_torch(statement: ast.stmt) -> bool:
 def _made(statement: ast.Assign) -> str | None:
     """The name that gets a tensor of one number: `n = x.max()`."""
     call, target = statement.value, statement.targets[0]
-    reduces = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _REDUCTIONS
+    reduces = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in REDUCTIONS
     bare = isinstance(call, ast.Call) and not call.args and not call.keywords
     return target.id if reduces and bare and len(statement.targets) == 1 and isinstance(target, ast.Name) else None

@@ -35,7 +35,12 @@ def test_what_may_do_more_or_raise_is_not_computed(text):
     assert why_not_computed(expression(text), gradients=False) is not None
 
 
-@pytest.mark.parametrize("text", ["x / n", "x.sqrt()", "torch.log(x)", "x ** p", "x.norm()", "torch.exp(x)"])
+@pytest.mark.parametrize("text", ["x.norm()", "torch.max(x)", "x.prod()", "F.normalize(x)", "x.size(0)"])
+def test_what_has_a_finite_gradient_everywhere_is_computed_where_one_flows(text):
+    assert why_not_computed(expression(text), gradients=True) is None
+
+
+@pytest.mark.parametrize("text", ["x / n", "x.sqrt()", "torch.log(x)", "x ** p", "x.std()", "torch.exp(x)"])
 def test_what_can_have_a_nan_gradient_is_only_computed_where_none_flows(text):
     assert why_not_computed(expression(text), gradients=False) is None
     assert "NaN" in (why_not_computed(expression(text), gradients=True) or "")

@@ -79,6 +79,7 @@ def test_a_loop_runs_over_the_numbers_beside_a_tensor():
         ("begin += height * width", "height += 1", "may write `sizes`"),
         ("begin += height * width", "begin += height.item()", "may do something else"),
         ("begin += height * width", "keep(height)", "may do something else"),
+        ("begin += height * width", "begin = torch.roll(height, 1)", "may do something else"),
         ("begin += height * width", "begin = ~(height > 3)", "may do something else"),
         ("begin += height * width", "words = f'{height}'", "may do something else"),
         ("    return grid(", "    other = sizes.view(-1)\n    other[0] = 7\n    return grid(", "may write `sizes`"),
