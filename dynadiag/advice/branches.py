@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dynadiag.advice.beside import blocks_around, breaks_beside, catches, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
-from dynadiag.advice.conditions import condition_of, if_expression, negated, tensor_condition
+from dynadiag.advice.conditions import condition_of, if_expression, negated, split_python_part, tensor_condition
 from dynadiag.advice.legality import why_not_differentiated, why_not_selected
 from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
@@ -99,10 +99,13 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Said]:
     line, place = context.line, context.place
     test = condition_of(line)
     yield from _left_out(context)
-    text = None if test is None else tensor_condition(line, test, drop)
-    if text is None:
+    python, decides = (None, test) if test is None else split_python_part(test)
+    text = None if decides is None else tensor_condition(line, decides, drop)
+    if text is None or decides is None:
         return
-    if isinstance(line.statement, ast.Assert):
+    if python is not None:
+        yield from _guarded_statement(context, line.text(python), text)
+    elif isinstance(line.statement, ast.Assert):
         message = "" if line.statement.msg is None else f", {_constant(context, line.statement.msg)}"
         check = "it then becomes a check in the graph, which raises RuntimeError, not AssertionError"
         said = f"Give the assertion a plain tensor and a constant message: {check}"
@@ -203,6 +206,22 @@ def _statement(context: BreakContext, place: Place, statement: ast.If, condition
         text = f"Always compute the value and select on the device ({_BOTH})"
         why = _not_another(place, statement) or _not_computed(place, rows) or _not_differentiated(place, statement)
         yield Advice(slug="if-where", text=text, before=before, after=rows) if why is None else Withheld(why)
+
+
+def _guarded_statement(context: BreakContext, python: str, condition: str) -> Iterator[Said]:
+    """`if x is not None and tensor:` without an `else`: Python goes on to decide its part, and the values are chosen below it."""
+    place = context.place
+    statement = None if place is None else place.statement()
+    if place is None or not isinstance(statement, ast.If) or statement.orelse or context.line.code.startswith("elif"):
+        return
+    _, decides = split_python_part(statement.test)
+    alone = ast.copy_location(ast.If(decides, statement.body, []), statement)
+    for found in _statement(context, place, alone, condition):
+        if isinstance(found, Advice) and found.slug == "if-where":
+            rows = "\n".join(f"    {row}" for row in (found.after or "").split("\n"))
+            yield replace(found, after=f"if {python}:\n{rows}")
+        elif not isinstance(found, Advice):
+            yield found
 
 
 def _not_another(place: Place, statement: ast.If) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections.abc import Sequence
+from copy import copy
+from typing import Any
 
 from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
@@ -38,26 +39,70 @@ def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
 
 
 def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
+    """The text of `tensor_test`: as the line has it, where nothing changes."""
+    test = tensor_test(node, drop)
+    return None if test is None else line.text(node) if ast.dump(test) == ast.dump(node) else ast.unparse(test)
+
+
+def tensor_test(node: ast.expr, drop: ast.Call | None = None) -> ast.expr | None:
     """The condition as a tensor of truth values: without `.item()`, `not` and `and` written as torch functions; None if it cannot be.
 
-    It cannot where a function that wants a number (Python's, NumPy's) stands around a read: without the read it gives no tensor.
+    `drop` is a cast around a read that need not stay. It cannot be where a function that wants a number (Python's, NumPy's) stands around a
+    read: without the read it gives no tensor.
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = tensor_condition(line, node.operand, drop)
-        return None if inner is None else negated(inner)
+        inner = tensor_test(node.operand, drop)
+        return None if inner is None else _negated(inner)
     if isinstance(node, ast.BoolOp):
-        parts = [tensor_condition(line, value, drop) if reads_a_tensor(value) else None for value in node.values]
-        return _joined("logical_and" if isinstance(node.op, ast.And) else "logical_or", parts)
+        return _joined(node, drop)
     if isinstance(node, ast.Call) and dotted(node.func) == "bool" and node is not drop and len(node.args) == 1:
-        return tensor_condition(line, node.args[0], drop)
+        return tensor_test(node.args[0], drop)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "allclose":
+        close = ast.Call(ast.Attribute(node.func.value, "isclose", ast.Load()), node.args, node.keywords)
+        return ast.Call(ast.Attribute(close, "all", ast.Load()), [], [])
     if _asks_python(node, drop):
         return None
     if isinstance(node, ast.Compare):
-        return _compared(line, node, drop)
-    if _number_for_python(line, node, drop):
+        return _compared(node, drop)
+    if _gives_number_to_python(node, drop):
         return None
-    text = without(line, node, drop)
-    return text if _is_truth(node) else boolean(text)
+    value: ast.expr = _replace_reads(node, drop)
+    return value if _is_truth(node) else ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
+
+
+def split_python_part(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """What of a condition Python decides (`x is not None and`), if it stands before or behind all of the rest, which a tensor decides."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    by_python = list(map(_is_decided_by_python, parts))
+    count = sum(by_python)
+    if 0 < count < len(parts) and all(by_python[:count]):
+        return _all_of(parts[:count]), _all_of(parts[count:])
+    if 0 < count < len(parts) and all(by_python[-count:]):
+        return _all_of(parts[-count:]), _all_of(parts[:-count])
+    return None, test
+
+
+def _all_of(parts: list[ast.expr]) -> ast.expr:
+    """All of neighbouring parts of an `and`, with their place in the text."""
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return first
+    end, end_column = last.end_lineno or last.lineno, last.end_col_offset or last.col_offset
+    return ast.BoolOp(ast.And(), parts, lineno=first.lineno, col_offset=first.col_offset, end_lineno=end, end_col_offset=end_column)
+
+
+def _is_decided_by_python(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _is_decided_by_python(node.operand)
+    is_none = isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+    asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr", "callable")
+    keyed = (
+        isinstance(node, ast.Compare)
+        and all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+        and not reads_a_tensor(node)
+        and not any(isinstance(part, ast.List | ast.Tuple) for part in node.comparators)
+    )
+    return is_none or asks or keyed or ast.unparse(node) in ("self.training", "torch.is_grad_enabled()")
 
 
 def _asks_python(node: ast.expr, drop: ast.Call | None) -> bool:
@@ -86,52 +131,60 @@ def _is_integer(node: ast.expr) -> bool:
     return function.attr in INTEGERS or (function.attr == "sum" and isinstance(function.value, ast.Compare))
 
 
-def boolean(text: str) -> str:
-    """A tensor of numbers as the truth value that Python's `if` would take."""
-    return f"({text}) != 0" if re.search(r"[^\w.()\[\]]", text) else f"{text} != 0"
-
-
-def _compared(line: SourceLine, node: ast.Compare, drop: ast.Call | None) -> str | None:
+def _compared(node: ast.Compare, drop: ast.Call | None) -> ast.expr | None:
     if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
-        return _member(line, node, drop)
-    if _number_for_python(line, node, drop) or not all(
-        isinstance(op, ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops
-    ):
+        return _member(node, drop)
+    if _gives_number_to_python(node, drop) or not all(type(op) in _COMPARES for op in node.ops):
         return None
-    if len(node.ops) == 1:
-        return without(line, node, drop)
-    sides = [without(line, side, drop) for side in (node.left, *node.comparators)]
-    parts = [f"{one} {_COMPARES[type(op)]} {other}" for one, op, other in zip(sides, node.ops, sides[1:], strict=False)]
-    return _joined("logical_and", parts)
+    sides = [_replace_reads(side, drop) for side in (node.left, *node.comparators)]
+    parts: list[ast.expr] = [ast.Compare(left, [op], [right]) for left, op, right in zip(sides, node.ops, sides[1:], strict=False)]
+    return parts[0] if len(parts) == 1 else _call_torch("logical_and", *parts)
 
 
-def _member(line: SourceLine, node: ast.Compare, drop: ast.Call | None) -> str | None:
+def _member(node: ast.Compare, drop: ast.Call | None) -> ast.expr | None:
     """`t in [1, 2]` with a plain list of constants."""
     values = node.comparators[0]
-    if not isinstance(values, ast.List | ast.Tuple) or not all(isinstance(one, ast.Constant) for one in values.elts):
+    if not isinstance(values, ast.List | ast.Tuple) or not all(isinstance(part, ast.Constant) for part in values.elts):
         return None
-    tensor = without(line, node.left, drop)
-    text = f"torch.isin({tensor}, torch.tensor([{', '.join(line.text(one) for one in values.elts)}], device={tensor}.device))"
-    return text if isinstance(node.ops[0], ast.In) else f"torch.logical_not({text})"
+    tensor = _replace_reads(node.left, drop)
+    device = ast.keyword("device", ast.Attribute(tensor, "device", ast.Load()))
+    found = _call_torch("isin", tensor, _call_torch("tensor", ast.List(values.elts, ast.Load()), keywords=[device]))
+    return found if isinstance(node.ops[0], ast.In) else _negated(found)
 
 
-def _joined(name: str, parts: Sequence[str | None]) -> str | None:
-    text = parts[0]
-    for part in parts[1:]:
-        text = None if text is None or part is None else f"torch.{name}({text}, {part})"
-    return text
+def _joined(node: ast.BoolOp, drop: ast.Call | None) -> ast.expr | None:
+    """The parts of `and` or `or` in one; a part that may be a bool of Python's is joined by `&` or `|`, which take it beside a tensor."""
+    parts = [tensor_test(value, drop) for value in node.values]
+    sure = [reads_a_tensor(value) for value in node.values]
+    comparisons = all(known or isinstance(value, ast.Compare) for known, value in zip(sure, node.values, strict=True))
+    if not any(sure) or not comparisons or None in parts:
+        return None
+    first, *others = (part for part in parts if part is not None)
+    for part in others:
+        if all(sure):
+            first = _call_torch("logical_and" if isinstance(node.op, ast.And) else "logical_or", first, part)
+        else:
+            first = ast.BinOp(first, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr(), part)
+    return first
 
 
-def without(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> str:
-    """The text of the node with the reads of scalars (`.item()`, and the cast `drop`) replaced by their tensors."""
-    text = line.text(node)
-    casts = [one for one in ast.walk(node) if isinstance(one, ast.Call) and one is not drop and _is_float_of_tensor(one, drop)]
-    for read in ([] if drop is None else [drop]) + casts + [one for one in ast.walk(node) if is_item(one)]:
-        text = text.replace(line.text(read), tensor_of(line, read))
-    for call in ast.walk(node):
-        name = dotted(call.func) or "" if isinstance(call, ast.Call) else ""
-        text = text.replace(f"{name}(", f"torch.{name[5:]}(") if _of_math(name) else text
-    return text
+def _call_torch(name: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), name, ast.Load()), list(arguments), list(keywords))
+
+
+def _replace_reads(node: Any, drop: ast.Call | None) -> Any:
+    """The node with the reads of scalars (`.item()`, and the cast `drop`) replaced by their tensors, and `math` by torch."""
+    if isinstance(node, ast.Call) and (node is drop or is_item(node) or _is_float_of_tensor(node, drop)):
+        return _replace_reads(node.func.value if isinstance(node.func, ast.Attribute) else node.args[0], drop)
+    new = copy(node)
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            setattr(new, name, [_replace_reads(part, drop) if isinstance(part, ast.AST) else part for part in value])
+        elif isinstance(value, ast.AST):
+            setattr(new, name, _replace_reads(value, drop))
+    if isinstance(new, ast.Call) and _of_math(name := dotted(new.func) or ""):
+        new.func = ast.Attribute(ast.Name("torch", ast.Load()), name[5:], ast.Load())
+    return new
 
 
 def _of_math(name: str) -> bool:
@@ -139,13 +192,15 @@ def _of_math(name: str) -> bool:
     return name.startswith("math.") and name[5:] in ("isfinite", "isnan", "isinf", "exp", "log", "log2", "log10", "log1p", "sqrt")
 
 
-def _number_for_python(line: SourceLine, node: ast.expr, drop: ast.Call | None) -> bool:
+def _gives_number_to_python(node: ast.expr, drop: ast.Call | None) -> bool:
     """Whether a number that the expression reads goes to a function that is not torch's, which gives no tensor for a tensor."""
+    parents = {child: parent for parent in ast.walk(node) for child in ast.iter_child_nodes(parent)}
     for read in ast.walk(node):
         if read is not drop and not is_item(read):
             continue
         inner: ast.AST = read
-        while inner is not node and (parent := line.parent(inner)) is not None:
+        while inner is not node:
+            parent = parents[inner]
             given = isinstance(parent, ast.Call) and parent.func is not inner and parent is not drop
             if given and isinstance(parent, ast.Call) and not takes_tensors(parent, inner) and not _of_math(dotted(parent.func) or ""):
                 return True
@@ -206,4 +261,9 @@ def negated(condition: str) -> str:
     return f"torch.logical_not({condition})"
 
 
-_COMPARES = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+def _negated(test: ast.expr) -> ast.expr:
+    doubled = isinstance(test, ast.Call) and dotted(test.func) == "torch.logical_not" and len(test.args) == 1
+    return test.args[0] if doubled and isinstance(test, ast.Call) else _call_torch("logical_not", test)
+
+
+_COMPARES = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)

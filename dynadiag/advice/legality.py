@@ -196,7 +196,11 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
 
 def _why_not_asked(condition: ast.expr) -> str | None:
     """Why the condition may not be computed as a whole. What the program computes anyway raises nothing new; a part behind `and` may."""
-    parts = any(isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.logical_") for one in ast.walk(condition))
+    parts = any(
+        (isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd | ast.BitOr))
+        or (isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.logical_"))
+        for one in ast.walk(condition)
+    )
     for one in ast.walk(condition):
         why = _why_not(one, gradients=False)
         if why is not None and (parts or why not in _RAISES):

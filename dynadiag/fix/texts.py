@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from dynadiag.advice.conditions import split_python_part
 from dynadiag.advice.legality import selections
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError, Span, applied
 from dynadiag.fix.inside.running import CHOOSE, SELECT
-from dynadiag.fix.rules.branches import decided
 
 Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""
@@ -66,7 +66,7 @@ def _condition(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
     first = min(inside, key=lambda node: (node.lineno, node.col_offset), default=None)
     if first is None:
         raise EditError("the branch is not where it was recorded")
-    _, decides = decided(first.test)
+    _, decides = split_python_part(first.test)
     yield from _around(decides, CHOOSE, one)
 
 

@@ -19,7 +19,7 @@ The columns of the table:
 * gradient: `finite`; `infinite`, where it is infinite or NaN for some finite operands; `none`, where none flows.
 * marks: `tensors_only` (everyday code calls it on nothing but tensors, and it gives a tensor or what only tensors have), `attribute` (is
   not called), `sizes` (its integers are sizes, places or counts), `unknown_sizes` (a size that a graph does not know is no break there),
-  `autocast` (computed in another type under `torch.autocast`), `random` (draws random numbers), `asks_finite` (asks for values that are not
+  `autocast` (computed in another type under `torch.autocast`), `casts` (gives another type), `random` (draws random numbers), `asks_finite` (asks for values that are not
   finite), `values_alone` (the shape depends on the values where one operand is given).
 """
 
@@ -53,9 +53,9 @@ asin              tensor   new     each         never  infinite  autocast
 asinh             tensor   new     each         never  finite
 atan              tensor   new     each         never  finite
 atanh             tensor   new     each         never  infinite
-bfloat16          tensor   shared  each         never  finite    tensors_only
+bfloat16          tensor   shared  each         never  finite    tensors_only casts
 bmm               tensor   new     product      never  finite    tensors_only autocast
-bool              truth    shared  each         never  none
+bool              truth    shared  each         never  none      casts
 broadcast_to      tensor   view    arrange      some   finite    sizes
 cat               tensor   new     other        some   finite    autocast
 ceil              tensor   new     each         never  finite
@@ -84,7 +84,7 @@ diff              tensor   new     other        some   finite    tensors_only
 dim               size     -       other        never  none      tensors_only
 div               tensor   new     pair         never  infinite
 div_              tensor   own     pair         never  infinite
-double            tensor   shared  each         never  finite    tensors_only
+double            tensor   shared  each         never  finite    tensors_only casts
 dropout           tensor   shared  other        some   finite    random
 dtype             size     -       other        never  none      attribute tensors_only
 einsum            tensor   shared  product      some   finite    autocast
@@ -104,7 +104,7 @@ fill_             tensor   own     other        some   finite
 finfo             size     -       other        never  none
 flatten           tensor   shared  arrange      never  finite    tensors_only
 flip              tensor   new     arrange      never  finite    sizes
-float             tensor   shared  each         never  finite    tensors_only
+float             tensor   shared  each         never  finite    tensors_only casts
 floor             tensor   new     each         never  finite
 fmod              tensor   new     pair         some   finite
 full              tensor   new     make         some   none      sizes unknown_sizes
@@ -115,7 +115,7 @@ gelu              tensor   new     each         never  finite
 grad              tensor   view    each         never  none      attribute tensors_only
 gt                truth    new     pair         never  none
 H                 tensor   view    arrange      some   finite    attribute
-half              tensor   shared  each         never  finite    tensors_only
+half              tensor   shared  each         never  finite    tensors_only casts
 hardsigmoid       tensor   new     each         never  finite
 hardswish         tensor   new     each         never  finite
 hardtanh          tensor   new     each         never  finite
@@ -126,7 +126,7 @@ index_add_        tensor   own     other        some   finite
 index_copy_       tensor   own     other        some   finite
 index_fill_       tensor   own     other        some   finite
 index_select      tensor   new     other        some   finite    tensors_only
-int               integer  shared  each         never  none
+int               integer  shared  each         never  none      casts
 interpolate       tensor   new     other        some   finite    sizes
 inverse           tensor   new     other        some   finite    autocast
 isclose           truth    new     other        some   none
@@ -156,7 +156,7 @@ logical_xor       truth    new     two          never  none
 logit             tensor   new     each         never  infinite
 logsigmoid        tensor   new     each         never  finite
 logsumexp         tensor   new     other        some   finite    autocast
-long              integer  shared  each         never  none      tensors_only
+long              integer  shared  each         never  none      tensors_only casts
 lt                truth    new     pair         never  none
 masked_fill       tensor   new     other        some   finite    tensors_only
 masked_fill_      tensor   own     other        some   finite
@@ -254,14 +254,14 @@ tanh_             tensor   own     each         never  finite
 tensor            tensor   new     other        never  none
 tensor_split      tensors  view    arrange      some   finite    sizes
 tile              tensor   new     other        some   finite    sizes
-to                tensor   shared  each         some   finite    tensors_only
+to                tensor   shared  each         some   finite    tensors_only casts
 tolist            number   -       other        never  none      tensors_only
 topk              tensors  new     other        some   finite    sizes
 transpose         tensor   view    arrange      never  finite    tensors_only
 tril              tensor   new     each         some   finite
 triu              tensor   new     each         some   finite
 trunc             tensor   new     each         never  finite
-type_as           tensor   shared  each         never  finite    tensors_only
+type_as           tensor   shared  each         never  finite    tensors_only casts
 unbind            tensors  view    arrange      some   finite
 unflatten         tensor   view    arrange      some   finite    sizes
 unfold            tensor   view    arrange      some   finite    sizes
@@ -337,8 +337,10 @@ TAKES_NUMBER = names_with(gives=("tensor",), shape=("pair",))
 """Methods that compute with a number as they do with a tensor of no dimensions."""
 EACH = names_with(shape=("each", "like")) - IN_PLACE - _ATTRIBUTES
 """What gives a tensor of the shape of its one operand: a single element of a single one."""
-ELEMENTWISE = EACH | names_with(shape=("pair", "with_numbers")) - IN_PLACE
-"""What gives a tensor of the shape of its operand, where the others are numbers."""
+ELEMENTWISE = (
+    names_with(gives=("tensor",), shape=("each", "like", "pair", "with_numbers")) - IN_PLACE - _ATTRIBUTES - names_with(mark="casts")
+)
+"""What gives a tensor of the shape and, of floats, of the type of its operand, where the others are numbers."""
 INFINITE_GRADIENT = names_with(gradient=("infinite",))
 """What has an infinite or no gradient for some operands: `torch.where` makes NaN of it where it is not chosen."""
 NO_GRADIENT = names_with(gradient=("none",))

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.advice import legality
+from dynadiag.advice.conditions import split_python_part, tensor_test
 from dynadiag.advice.places import Place
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.buffers import Switched, switched
-from dynadiag.source.torch_names import ANSWERS, TRUTHS
 
 _LONGEST = 12
 MASKED = "branch-masked"
@@ -67,8 +67,8 @@ def rewritten(tree: ast.Module, row: int, *, masked: bool = False) -> Rewritten:
         raise EditError("the line is no `if` of its own")
     if branch.orelse and isinstance(branch.orelse[0], ast.If) and len(branch.orelse) == 1:
         raise EditError("the branch has several conditions")
-    plain, rest = decided(branch.test)
-    condition = _operation(rest)
+    plain, rest = split_python_part(branch.test)
+    condition = _tensor_test(rest)
     why = legality.why_not_computed(condition, gradients=False) if isinstance(rest, ast.BoolOp) else legality.why_not_pure(condition)
     if why is not None:  # of `a and b`, `b` is computed where `a` does not hold
         raise EditError(why)
@@ -91,8 +91,8 @@ def _without_branch(
     block, at = blocks[-1]
     then, other, end = _sides(branch, block[at + 1 :])
     _check_pure(then, other)
-    if plain is not None and then.returns is not None:
-        raise EditError("the branch returns, and a part of its condition is no tensor")
+    if plain is not None and (then.returns is not None or branch.orelse):
+        raise EditError(f"the branch {'has an `else`' if branch.orelse else 'returns'}, and a part of its condition is no tensor")
     function = _function(tree, branch.lineno)
     loads = (one for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
     outcomes = _outcomes(then, other, _assigned_before(function, blocks), {one.id for one in loads if _is_later(one, branch, function)})
@@ -183,37 +183,12 @@ def _function(tree: ast.Module, row: int) -> ast.FunctionDef | ast.AsyncFunction
     return function
 
 
-def decided(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
-    """What of a condition Python decides (`x is not None and`), and the rest, which a tensor decides."""
-    parts = list(test.values) if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    if len(parts) != 2 or not _is_plain(parts[0]):
-        return None, test
-    return parts[0], parts[1]
-
-
-def _is_plain(node: ast.expr) -> bool:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _is_plain(node.operand)
-    is_none = isinstance(node, ast.Compare) and all(isinstance(one, ast.Is | ast.IsNot | ast.In | ast.NotIn) for one in node.ops)
-    asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "hasattr", "callable")
-    return is_none or asks or ast.unparse(node) in ("self.training", "torch.is_grad_enabled()")
-
-
-def _operation(node: ast.expr) -> ast.expr:
-    """`a or b` of tests as `a | b`; raises EditError for what may be a number, whose truth is another question."""
-    if isinstance(node, ast.BoolOp):
-        operator: ast.operator = ast.BitOr() if isinstance(node.op, ast.Or) else ast.BitAnd()
-        first, *rest = map(_operation, node.values)
-        for one in rest:
-            first = ast.BinOp(first, operator, one)
-        return first
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ast.Call(ast.parse("torch.logical_not", mode="eval").body, [_operation(node.operand)], [])
-    tests = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TRUTHS | ANSWERS
-    compares = isinstance(node, ast.Compare) and len(node.ops) == 1 and not isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
-    if tests or compares:
-        return node
-    raise EditError(f"`{ast.unparse(node)}` is not known to be true or false")
+def _tensor_test(node: ast.expr) -> ast.expr:
+    """The condition as a tensor of truth values. Raises EditError for what may be a number, whose truth is another question."""
+    test = tensor_test(node)
+    if test is None or (isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and test is not node):
+        raise EditError(f"`{ast.unparse(node)}` is not known to be true or false")
+    return test
 
 
 def _sides(branch: ast.If, behind: Sequence[ast.stmt]) -> tuple[_Side, _Side, int]:

@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+from dynadiag.advice.conditions import condition_of, split_python_part, tensor_condition
+from dynadiag.advice.source import parse_line
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.branches import Rewritten, rewritten
 
@@ -24,7 +26,9 @@ def rows(body: str) -> list[str]:
 def test_a_selection_takes_the_place_of_a_branch():
     assert rows("if x.sum() > 0:\n    x = x + 1\nreturn x") == ["x = torch.where(x.sum() > 0, x + 1, x)"]
     assert rows("if x.sum() > 0:\n    z = x + 1\nelse:\n    z = y\nreturn z") == ["z = torch.where(x.sum() > 0, x + 1, y)"]
-    assert rows("if x.any() or y.all():\n    return x\nreturn y * 2") == ["return torch.where(x.any() | y.all(), x, y * 2)"]
+    assert rows("if x.any() or y.all():\n    return x\nreturn y * 2") == [
+        "return torch.where(torch.logical_or(x.any(), y.all()), x, y * 2)"
+    ]
     assert rows("if not x.any():\n    return x\nelse:\n    return y") == ["return torch.where(torch.logical_not(x.any()), x, y)"]
 
 
@@ -120,7 +124,8 @@ def test_a_buffer_that_is_registered_on_both_sides_is_selected():
         ("if x.sum() > 0:\n    x = x.add_(1)\nreturn x", "may do more than compute"),
         ("if x.min() > 0 and (6 // x).sum() > 3:\n    x = x + 1\nreturn x", "divisor is zero"),
         ("if x.any() and y[x].min() > 3:\n    x = x + 1\nreturn x", "out of range"),
-        ("if x.sum():\n    x = x + 1\nreturn x", "not known to be true or false"),
+        ("if x:\n    x = x + 1\nreturn x", "not known to be true or false"),
+        ("if x is not None and x.sum() > 0:\n    x = x + 1\nelse:\n    x = y\nreturn x", "has an `else`, and a part of its condition"),
         ("if x.sum() > 0:\n    return x\ny = y + 1\nreturn y", "the other does not"),
         ("if x.sum() > 0:\n    x = y\nelif y.sum() > 0:\n    x = x + 1\nreturn x", "several conditions"),
         ("if x.sum() > 0:\n    z = 1\nreturn x", "read after it"),
@@ -134,3 +139,37 @@ def test_a_buffer_that_is_registered_on_both_sides_is_selected():
 def test_what_would_change_the_program_is_refused(body, why):
     with pytest.raises(EditError, match=why):
         of(body)
+
+
+@pytest.mark.parametrize(
+    ("test", "python", "tensor"),
+    [
+        ("y.any() and (x > 0).all()", None, "torch.logical_and(y.any(), (x > 0).all())"),
+        ("not y.any()", None, "torch.logical_not(y.any())"),
+        ("y.norm() > 1.0", None, "y.norm() > 1.0"),
+        ("0 < y.sum() < 3", None, "torch.logical_and(0 < y.sum(), y.sum() < 3)"),
+        ("y.sum() > 0 or x.sum() > 0", None, "torch.logical_or(y.sum() > 0, x.sum() > 0)"),
+        ("bool(y.any())", None, "y.any()"),
+        ("y.sum().item() > 2", None, "y.sum() > 2"),
+        ("y.max()", None, "y.max() != 0"),
+        ("math.isnan(y.sum().item())", None, "torch.isnan(y.sum())"),
+        ("y.isnan().any() or torch.isinf(x).any()", None, "torch.logical_or(y.isnan().any(), torch.isinf(x).any())"),
+        ("y.sum() in [1, 2]", None, "torch.isin(y.sum(), torch.tensor([1, 2], device=y.sum().device))"),
+        ("(y > 0).all() & (x > 0).all()", None, "(y > 0).all() & (x > 0).all()"),
+        ("torch.allclose(x, y)", None, "torch.isclose(x, y).all()"),
+        ("y.sum() > 0 and x is not None", "x is not None", "y.sum() > 0"),
+        ("self.training and x is not None and y.sum() > 0", "self.training and x is not None", "y.sum() > 0"),
+        ("y.sum() > 0 and y[0] > n", None, "(y.sum() > 0) & (y[0] > n)"),
+    ],
+)
+def test_advice_and_fix_write_a_condition_alike(test, python, tensor):
+    line = parse_line(f"if {test}:")
+    guard, decides = split_python_part(condition_of(line))
+    assert (None if guard is None else ast.unparse(guard), tensor_condition(line, decides)) == (python, tensor)
+    if "y[0]" in test:
+        return  # may be out of range where the first part does not hold: `fix` computes no such part
+    margin = "" if python is None else "    "
+    before = [] if python is None else [f"if {python}:"]
+    assert rows(f"if {test}:\n    x = x * 2\nreturn x") == [*before, f"{margin}x = torch.where({tensor}, x * 2, x)"]
+    several = rows(f"if {test}:\n    x = x * 2\n    y = y + 1\nreturn x, y")
+    assert several[: len(before) + 1] == [*before, f"{margin}taken = {tensor}"]

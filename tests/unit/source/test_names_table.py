@@ -10,7 +10,7 @@ COLUMNS = {
     "raises": {"never", "empty", "some"},
     "gradient": {"finite", "infinite", "none"},
 }
-MARKS = {"tensors_only", "attribute", "sizes", "unknown_sizes", "autocast", "random", "asks_finite", "values_alone"}
+MARKS = {"tensors_only", "attribute", "sizes", "unknown_sizes", "autocast", "casts", "random", "asks_finite", "values_alone"}
 
 
 def test_every_row_has_known_values():

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dynadiag.source.torch_names import AUTOCAST, TORCH_NAMES
+from dynadiag.source.torch_names import AUTOCAST, ELEMENTWISE, TORCH_NAMES
 
 ROWS = tuple(TORCH_NAMES.values())
 VALUES = torch.tensor([[-1e4, -20.0, -1.0, -0.5], [0.0, 0.5, 1.0, 2.0], [20.0, 1e4, 0.0, 3.0]])
@@ -212,6 +212,14 @@ def test_new_memory_is_new_where_nothing_changes(row):
             continue
         if isinstance(result, torch.Tensor) and row.shape not in ("make",):
             assert result.untyped_storage().data_ptr() != x.untyped_storage().data_ptr(), arguments
+
+
+@pytest.mark.parametrize("name", sorted(ELEMENTWISE))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_elementwise_keeps_shape_and_type_of_floats(name, dtype):
+    x = VALUES.to(dtype)
+    result = call(name, *called_with(name, x))
+    assert (result.shape, result.dtype) == (x.shape, dtype)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
