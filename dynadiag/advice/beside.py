@@ -7,12 +7,12 @@ import builtins
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
-from dynadiag.advice.source import dotted
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import DATA_DEPENDENT
 
 _MOST_STEPS = 6
@@ -108,7 +108,7 @@ def catching_around(run: Run, file: str, line: int | None) -> Iterator[Place]:
         row = line - start + 2
         function = parse_function(whole) or parse_function(_in_function(_UNREADABLE.format("\n".join([" pass"] * (row - 2)))))
         if function is not None:
-            yield Place(function.node, tuple(whole.split("\n")), row)
+            yield Place(function.node, whole, row=row)
 
 
 def _in_function(text: str) -> str:

@@ -12,12 +12,12 @@ from dynadiag.advice.beside import blocks_around, breaks_beside, catches, writte
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, split_python_part, tensor_condition
 from dynadiag.advice.legality import why_not_differentiated, why_not_selected
-from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
 from dynadiag.advice.reads import DRAWN, draws, is_item
 from dynadiag.advice.sharing import has_other_name, reads_of_this, why_not_another
-from dynadiag.advice.source import dotted, parse_line
 from dynadiag.model.report import Advice
+from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.place import Place
 
 _BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}

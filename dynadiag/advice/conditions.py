@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from dynadiag.advice.places import Place
 from dynadiag.advice.reads import is_item
-from dynadiag.advice.source import SourceLine, dotted, parse_line
-from dynadiag.advice.uses import takes_tensors
+from dynadiag.source.calls import takes_tensors
+from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS
 
 _OF_TENSORS = TENSOR_METHODS | TRUTHS | REDUCTIONS | {"item"}

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from dynadiag.advice.break_context import BreakContext
 from dynadiag.advice.changed_objects import changed_objects
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import dotted
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 
 # Modules, loggers and what breaks by itself: nothing of theirs is counted by a graph.
 _APART = re.compile(

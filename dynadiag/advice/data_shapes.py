@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from types import MappingProxyType
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
@@ -148,7 +148,7 @@ def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:
     if function is None:
         return True
     given = {one.arg for one in ast.walk(function.node.args) if isinstance(one, ast.arg)} - {"self"}
-    place = Place(function.node, tuple(functions[name].split("\n")), function.node.lineno)
+    place = Place(function.node, functions[name], row=function.node.lineno)
     nodes = [one for statement in function.node.body for one in ast.walk(statement)]
     return _why_not_sized(place, nodes, frozenset(), carried_names(place, nodes, given), _NONE) is not None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dynadiag.advice.source import parse_line
 from dynadiag.model.report import Advice, Fallback
 from dynadiag.model.run import Run
+from dynadiag.source.line import parse_line
 
 _Rule = Callable[[Fallback, Run], tuple[Advice, ...]]
 

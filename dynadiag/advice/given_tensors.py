@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.places import Place, function_around
-from dynadiag.advice.source import dotted
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place, function_around
 
 _MOST_DECORATORS = 3
 _CELL = re.compile(r"L\['(\w+)'\]\.__closure__\[(\d{1,3})\]\.cell_contents\._(?:modules|parameters)\[")

@@ -22,7 +22,6 @@ from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.refused import REFUSED
 from dynadiag.advice.scalars import SCALARS
-from dynadiag.advice.source import dotted
 from dynadiag.advice.training import TRAINING
 from dynadiag.advice.uncaught import FUNCTIONAL
 from dynadiag.advice.values import VALUES
@@ -32,6 +31,7 @@ from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
+from dynadiag.source.line import dotted
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({**SCALARS, **DATA_SHAPES, **PRINTING, **TRAINING, **CALLS, **VALUES, **REFUSED})
 MOST_FIXES = 2

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import dotted
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE
 
 _COMPUTABLE = COMPUTABLE - (DATA_DEPENDENT - {"item"})

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.break_context import BreakContext, rewrite
 from dynadiag.advice.conditions import tensor_of
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import INFINITE_GRADIENT, MATH_FUNCTIONS
 
 _MOST_STEPS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dynadiag.advice.source import SourceLine, dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted, parse_line
 
 # Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.Tensor`.
 _MODULES = frozenset(("torch", "F", "nn", "functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))

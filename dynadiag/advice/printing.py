@@ -12,8 +12,8 @@ from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, gua
 from dynadiag.advice.conditions import as_number
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import THIS_LINE
-from dynadiag.advice.source import dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.line import dotted
 
 # `DebuggingVariable.can_reorder_logs` (torch/_dynamo/variables/misc.py, 2.11 and 2.15): only these, and no keyword arguments.
 _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVariable"})

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TypeGuard
 
-from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.source.line import SourceLine, dotted
 
 DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
 _CASTS = ("float", "int", "bool")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynadiag.advice.function_source import FunctionSource
-from dynadiag.advice.source import SourceLine, parse_line
 from dynadiag.advice.written_call import Argument, argument
 from dynadiag.model.location import Location
+from dynadiag.source.function import Function
+from dynadiag.source.line import SourceLine, parse_line
 
 CONFIG = "torch._dynamo.config."
 
@@ -73,8 +73,8 @@ class Cause:
     recompiles: int = 1
     frame_name: str | None = None
     origin: Location | None = None
-    function: FunctionSource | None = None
-    reader: FunctionSource | None = None
+    function: Function | None = None
+    reader: Function | None = None
 
     @property
     def line(self) -> SourceLine:

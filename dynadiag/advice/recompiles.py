@@ -15,11 +15,11 @@ from dynadiag.advice.recompile_containers import key_order_advice, length_advice
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.advice.recompile_sizes import size_advice
 from dynadiag.advice.recompile_values import condition_advice, is_learning_rate, is_module_integer, value_advice
-from dynadiag.advice.source import parse_line
 from dynadiag.facts.lookups import compiled_functions, process_of
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
+from dynadiag.source.line import parse_line
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _BACKEND = re.compile(r"compiler='(\w+)'|<function ([\w.<>]+)>")

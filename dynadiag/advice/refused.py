@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
-from dynadiag.advice.source import dotted
+from dynadiag.source.line import dotted
 
 _AT_OPERATOR = re.compile(r"^ *(?:Original traceback|Found from ?): ?$", re.MULTILINE)
 # `table[step]` with a tensor without dimensions: torch reads it as a number, which the back end's tensors do not have.

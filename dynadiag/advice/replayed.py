@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dynadiag.advice.beside import said_later_is_lost, written_later
-from dynadiag.advice.places import function_around
 from dynadiag.facts.lookups import compiled_in_epochs
 from dynadiag.facts.user_frames import is_standard_library, of_last_run, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
+from dynadiag.source.place import function_around
 
 THIS_LINE = ""
 _KINDS = re.compile(r"\b(\w+Variable)\b")

@@ -13,11 +13,11 @@ from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
 from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, made_here, only_kept, symbol_serves
 from dynadiag.advice.legality import raising
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
-from dynadiag.advice.places import Place
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
 from dynadiag.advice.reads import DRAWN, draws, in_hook, is_item, scalar_calls
-from dynadiag.advice.source import SourceLine, dotted
 from dynadiag.model.report import Advice
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.place import Place
 
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
 

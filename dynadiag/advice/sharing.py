@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import dotted
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import (
     ELEMENTWISE,
     HOST_READS,

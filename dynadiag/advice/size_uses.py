@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from dynadiag.advice.function_source import FunctionSource
-from dynadiag.advice.source import dotted
+from dynadiag.source.function import Function
+from dynadiag.source.line import dotted
 
 _BUILTINS = frozenset(
     ("divmod", "enumerate", "format", "hash", "iter", "list", "map", "next", "print", "range", "repr", "round", "str", "zip")
@@ -19,7 +19,7 @@ _OF_TORCH = ("torch.", "F.", "nn.")
 _MOST_STEPS = 6
 
 
-def python_needs(function: FunctionSource, source: str) -> bool:
+def python_needs(function: Function, source: str) -> bool:
     """Whether the function may need the value of `source`: `x.size(0)` stands for all sizes of its tensors, `n` for this number."""
     node = function.node
     sizes = ".size(" in source

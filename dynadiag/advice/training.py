@@ -10,8 +10,8 @@ from dataclasses import replace
 from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
 from dynadiag.advice.data_shapes import calls_only_torch
-from dynadiag.advice.places import Place
-from dynadiag.advice.source import SourceLine, dotted
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.place import Place
 
 _KEEPS_HISTORY = (2, 11)
 _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does

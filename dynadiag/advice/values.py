@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dynadiag.advice.break_context import BreakContext, Rule, Said, rewrite, say, withhold
 from dynadiag.advice.legality import is_plain_index
-from dynadiag.advice.source import dotted
+from dynadiag.source.line import dotted
 
 _NEW = frozenset(("torch.empty", "torch.zeros", "torch.ones"))
 _PYTHON_VALUE = "the call returns a Python value that a graph does not have"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.source import SourceLine, dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted, parse_line
 
 _SOURCE = re.compile(
     r"(?P<root>[A-Za-z_]\w*)(?:\[(?P<quote>['\"])(?P<key>\w+)(?P=quote)\]|\[(?P<index>\d{1,3})\])?(?P<rest>.*)$", re.DOTALL

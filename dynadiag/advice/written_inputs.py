@@ -11,10 +11,10 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from dynadiag.advice.break_context import BreakContext
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.places import Place
 from dynadiag.advice.sharing import is_new
-from dynadiag.advice.source import dotted
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
+from dynadiag.source.place import Place
 from dynadiag.source.torch_names import PROPERTIES
 
 _MOST_CALLS = 3
@@ -63,7 +63,7 @@ def _written_by(call: ast.Call, functions: Mapping[str, str], depth: int) -> Ite
     function = parse_function(functions.get(last)) if owner in ("", "self") else None
     if function is None:
         return
-    inner = Place(function.node, tuple(function.code.split("\n")), function.node.lineno)
+    inner = Place(function.node, function.code, row=function.node.lineno)
     given = dict(zip(function.parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
     for name in _written(inner, functions, depth + 1):
         passed = dotted(given[name]) if name in given else name if owner == "self" and name.startswith("self.") else None

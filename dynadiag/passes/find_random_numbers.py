@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.source import parse_line
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
@@ -17,6 +16,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
+from dynadiag.source.line import parse_line
 from dynadiag.trace import read_payload, side_effects
 from dynadiag.trace.graph_nodes import graph_nodes
 

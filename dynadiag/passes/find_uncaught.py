@@ -7,8 +7,6 @@ import builtins
 import re
 from dataclasses import replace
 
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.source import dotted
 from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.statements import recorded_functions
@@ -23,6 +21,8 @@ from dynadiag.passes.failed_asserts import WHY, failed_assert
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.mutation_errors import is_write_in_backward
 from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, overwritten_output, words_of
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
 
 _LONGEST = 400
 _NOT_TRIED = "Whether the program works without torch.compile was not tried."

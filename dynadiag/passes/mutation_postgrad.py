@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dynadiag.advice.source import parse_line
 from dynadiag.facts.graph_writes import PRIVATE_OPERATOR, place
 from dynadiag.model import codes
 from dynadiag.model.graph import Node
@@ -13,6 +12,7 @@ from dynadiag.model.run import Frame, Run
 from dynadiag.passes.mutation_errors import made_inside
 from dynadiag.passes.mutation_facts import Effect, Fact, site_of, size_text
 from dynadiag.passes.mutation_graphs import GraphView, read_nodes
+from dynadiag.source.line import parse_line
 from dynadiag.trace import argument_names
 
 _INFERENCE = re.compile(r"^arg(\d{1,6})_1$")

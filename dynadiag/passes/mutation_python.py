@@ -9,8 +9,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag import trace
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.source import parse_line
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import is_global, readable
 from dynadiag.facts.user_frames import full_place, own_frame
@@ -23,6 +21,8 @@ from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.guard_text import parse_reason
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.passes.mutation_graphs import list_names
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import parse_line
 
 _TENSOR_PROPERTY = frozenset((
     "size", "stride", "rank", "dtype", "device", "requires_grad", "dispatch_keys", "storage_offset", "dim_marking", "aliasing", "duck_size",

@@ -6,13 +6,13 @@ import ast
 import re
 from typing import NamedTuple
 
-from dynadiag.advice.source import parse_line
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.compile_calls import calling_line
+from dynadiag.source.line import parse_line
 
 TITLE = "An output of a CUDA graph was read after a later call had overwritten it"
 # `CUDAGraphTreeManager.format_dealloc_msg` (torch/_inductor/cudagraph_trees.py); of gradients 2.15 speaks in other words than 2.11.

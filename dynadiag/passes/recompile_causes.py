@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.advice.changed_objects import Changes, changed_beside, changed_objects
-from dynadiag.advice.function_source import FunctionSource, parse_function
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import stripped
@@ -29,6 +28,7 @@ from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.static_parameters import static_parameter
 from dynadiag.passes.transitions import CodeObject, Row
+from dynadiag.source.function import Function, parse_function
 from dynadiag.trace import side_effects
 
 
@@ -183,7 +183,7 @@ def _children(run: Run) -> Mapping[str, frozenset[str]]:
 _CHILD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\w+)'\]")
 
 
-def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
+def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> Function | None:
     """The recorded function with the line that read the attribute, if no other one has an attribute of the name."""
     found = _readers(run).get(attribute, ())
     having = [one for one in found if not any(_encloses(one, other) for other in found)]
@@ -227,12 +227,12 @@ def _groups(run: Run) -> Mapping[str, set[str]]:
 _GROUP = re.compile(r"\.param_groups\[(\d+)\]")
 
 
-def _source(frame: Frame, run: Run) -> FunctionSource | None:
+def _source(frame: Frame, run: Run) -> Function | None:
     """The compiled function as recorded."""
     return None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
 
 
-def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run: Run) -> FunctionSource | None:
+def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run: Run) -> Function | None:
     """The compiled function as recorded, if it is what read the source."""
     found = _source(frame, run)
     found = None if found is None else replace(found, parts=parts)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dynadiag.advice.source import SourceLine, dotted, parse_line
 from dynadiag.facts.user_frames import resume_line
 from dynadiag.model.run import Frame, Run
+from dynadiag.source.line import SourceLine, dotted, parse_line
 
 ON_STACK = "___stack"
 _ON_STACK = re.compile(rf"{ON_STACK}(?P<index>\d{{1,6}})(?P<rest>[\w.()\[\]]*)")

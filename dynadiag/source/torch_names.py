@@ -19,8 +19,8 @@ The columns of the table:
 * gradient: `finite`; `infinite`, where it is infinite or NaN for some finite operands; `none`, where none flows.
 * marks: `tensors_only` (everyday code calls it on nothing but tensors, and it gives a tensor or what only tensors have), `attribute` (is
   not called), `sizes` (its integers are sizes, places or counts), `unknown_sizes` (a size that a graph does not know is no break there),
-  `autocast` (computed in another type under `torch.autocast`), `casts` (gives another type), `random` (draws random numbers), `asks_finite` (asks for values that are not
-  finite), `values_alone` (the shape depends on the values where one operand is given).
+  `autocast` (computed in another type under `torch.autocast`), `casts` (gives another type), `random` (draws random numbers),
+  `asks_finite` (asks for values that are not finite), `values_alone` (the shape depends on the values where one operand is given).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "facts": {"errors", "model", "trace"},
     "source": {"errors", "model", "trace", "facts"},
     "advice": {"errors", "model", "trace", "facts", "source"},
-    "passes": {"errors", "model", "trace", "facts", "advice"},
+    "passes": {"errors", "model", "trace", "facts", "source", "advice"},
     "rules": {"errors", "model", "advice"},
     "runs": {"errors", "model", "record", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
@@ -64,10 +64,7 @@ MAY_IMPORT = {
         "capture",
         "trace",
         "facts",
-<<<<<<< HEAD
-=======
         "source",
->>>>>>> 0899eebf (Ask one table what torch's functions and methods do)
         "advice",
         "report",
         "render",

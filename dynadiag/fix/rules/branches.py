@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from dynadiag.advice import legality
 from dynadiag.advice.conditions import split_python_part, tensor_test
-from dynadiag.advice.places import Place
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.buffers import Switched, switched
+from dynadiag.source.place import Place
 
 _LONGEST = 12
 MASKED = "branch-masked"
@@ -106,7 +106,7 @@ def _without_branch(
         [*one.values, *(ast.Name(name, ast.Load()) for name in each.names if name not in one.names)]
         for one, each in ((then, other), (other, then))
     ]
-    differs = legality.why_not_differentiated(Place(function, (), branch.lineno), branch.test, *values)
+    differs = legality.why_not_differentiated(Place(function, "", row=branch.lineno), branch.test, *values)
     if masked:
         if whys[0] is not None or whys[1] is None or differs is not None:
             raise EditError(whys[0] or differs or "no gradient of a side can be NaN")

@@ -6,9 +6,9 @@ import ast
 
 import libcst as cst
 
-from dynadiag.advice.source import dotted
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, EditError, alone, placed, with_value
+from dynadiag.source.line import dotted
 
 WARN = "dynadiag_warn"
 """The name of the helper that gives a warning from the line that it is told."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dynadiag.advice.source import dotted
 from dynadiag.fix.edits import Edit, EditError, alone
 from dynadiag.fix.syntax import rows_of
+from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
 
 BESIDE = "dynadiag_numbers"

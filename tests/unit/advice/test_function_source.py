@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.advice.function_source import parse_function
+from dynadiag.source.function import parse_function
 
 
 def function(*body, head="def step(self, x, scale, n):"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.advice.source import dotted, parse_line
+from dynadiag.source.line import dotted, parse_line
 
 
 @pytest.mark.parametrize(

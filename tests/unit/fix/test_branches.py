@@ -8,9 +8,9 @@ import textwrap
 import pytest
 
 from dynadiag.advice.conditions import condition_of, split_python_part, tensor_condition
-from dynadiag.advice.source import parse_line
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.rules.branches import Rewritten, rewritten
+from dynadiag.source.line import parse_line
 
 
 def of(body: str, *, masked: bool = False) -> Rewritten:

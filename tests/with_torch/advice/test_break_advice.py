@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.advice.graph_breaks import RULES, advised, break_advice
-from dynadiag.advice.source import parse_line
+from dynadiag.source.line import parse_line
 from dynadiag.trace import load
 
 HERE = Path(__file__).parent

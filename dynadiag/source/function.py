@@ -1,4 +1,4 @@
-"""How a compiled function uses what changed, read from its recorded source: whether a tensor can take a number's place.
+"""One function of the user's, read from its source: where its names are read and bound, and where a value ends.
 
 The text comes from strangers' logs: it is parsed, never compiled or run. What the text does not plainly show is answered with "no".
 """
@@ -9,12 +9,12 @@ import ast
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
-from dynadiag.advice.source import dotted
-from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.statements import parsed_module
+from dynadiag.source.calls import takes_tensors
+from dynadiag.source.line import dotted
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
@@ -25,36 +25,176 @@ _MOST_SIDES = 8
 _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})
 
 
+@dataclass(frozen=True)
+class Use:
+    """Where a value ends: `at` is the node that takes it, and `value` what stands there of it.
+
+    `kind`: `arithmetic` (with a tensor), `compare`, `condition`, `call`, `index`, `text`, `returned`, `stored` (into an attribute or an
+    item), `lost` (a name that cannot be followed), `other`. `through` are the operators, containers and statements on the way, from the
+    inside out.
+    """
+
+    kind: str
+    at: ast.AST
+    value: ast.AST
+    through: tuple[ast.AST, ...] = ()
+
+
+class _Index:
+    """What is where in a function, found in one walk."""
+
+    def __init__(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.nodes = tuple(ast.walk(node))
+        self.body = tuple(inner for statement in node.body for inner in ast.walk(statement))
+        self.parents = {id(child): parent for parent in self.nodes for child in ast.iter_child_nodes(parent)}
+        self.reads: dict[str, list[ast.expr]] = {}
+        self.values: dict[str, list[ast.expr]] = {}
+        self.stores: dict[str, int] = {}
+        self.deletes: dict[str, int] = {}
+        self.arguments = frozenset(inner.arg for inner in self.nodes if isinstance(inner, ast.arg))
+        declared = (inner for inner in self.nodes if isinstance(inner, ast.Global | ast.Nonlocal))
+        self.shared = frozenset(name for statement in declared for name in statement.names)
+        for inner in self.body:
+            if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load) and (name := dotted(inner)) is not None:
+                self.reads.setdefault(name, []).append(inner)
+            elif isinstance(inner, ast.Assign):
+                for target in inner.targets:
+                    if (name := dotted(target)) is not None:
+                        self.values.setdefault(name, []).append(inner.value)
+            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+                counts = self.stores if isinstance(inner.ctx, ast.Store) else self.deletes
+                counts[inner.id] = counts.get(inner.id, 0) + 1
+
+
+@lru_cache(maxsize=512)
+def _index(node: ast.FunctionDef | ast.AsyncFunctionDef) -> _Index:
+    return _Index(node)
+
+
+_WRAPS = (ast.Tuple, ast.List, ast.Dict, ast.Slice, ast.keyword, ast.Starred)
+_ENDS: dict[type[ast.AST], str] = {
+    ast.Assert: "condition",
+    ast.Assign: "stored",
+    ast.Call: "call",
+    ast.Compare: "compare",
+    ast.FormattedValue: "text",
+    ast.If: "condition",
+    ast.IfExp: "condition",
+    ast.JoinedStr: "text",
+    ast.Return: "returned",
+    ast.Subscript: "index",
+    ast.While: "condition",
+}
+
+
 @dataclass(frozen=True, eq=False)
-class FunctionSource:
-    """A function as it is written; `parts` are the attributes of its object that are known to be modules."""
+class Function:
+    """A function as it is written, parsed and never run; `parts` are the attributes of its object that are known to be modules."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
     code: str
     parts: frozenset[str] = frozenset()
 
-    def text(self, node: ast.AST) -> str:
-        """The node as it is written."""
-        return ast.get_source_segment(self.code, node) or ""
-
-    @cached_property
-    def _parents(self) -> dict[int, ast.AST]:
-        return {id(child): node for node in ast.walk(self.node) for child in ast.iter_child_nodes(node)}
-
-    @cached_property
-    def _body(self) -> tuple[ast.AST, ...]:
-        return tuple(one for statement in self.node.body for one in ast.walk(statement))
+    @property
+    def index(self) -> _Index:
+        """What is where in the function."""
+        return _index(self.node)
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names that arguments are taken by in their order, without the object of a method."""
-        names = tuple(one.arg for one in (*self.node.args.posonlyargs, *self.node.args.args))
+        names = tuple(each.arg for each in (*self.node.args.posonlyargs, *self.node.args.args))
         return names[1:] if names[:1] == ("self",) else names
 
-    def _reads(self, name: str) -> tuple[ast.expr, ...]:
-        """Where the body reads `scale` or `self.scale`."""
-        found = (one for one in self._body if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))
-        return tuple(one for one in found if dotted(one) == name)
+    def text(self, node: ast.AST) -> str:
+        """The node as it is written."""
+        return ast.get_source_segment(self.code, node) or ""
+
+    def parent(self, node: ast.AST | None) -> ast.AST | None:
+        """The node that holds this one."""
+        return self.index.parents.get(id(node))
+
+    def around(self, node: ast.AST | None) -> Iterator[ast.AST]:
+        """The node and what holds it, from the inside out, up to the function."""
+        while node is not None and node is not self.node:
+            yield node
+            node = self.parent(node)
+
+    def reads(self, name: str) -> tuple[ast.expr, ...]:
+        """Where the function reads `scale` or `self.scale`."""
+        return tuple(self.index.reads.get(name, ()))
+
+    def values(self, name: str) -> tuple[ast.expr, ...]:
+        """What the function assigns to the plain name, each time."""
+        return tuple(self.index.values.get(name, ()))
+
+    def assigns(self, name: str) -> bool:
+        """Whether the function gives the name another value, or deletes it."""
+        return name in self.index.stores or name in self.index.deletes
+
+    def is_bound_once(self, name: str) -> bool:
+        """Whether the function binds the name at one place only, as no argument."""
+        bound = self.index.stores.get(name, 0) + self.index.deletes.get(name, 0)
+        return bound == 1 and name not in self.index.arguments
+
+    def is_local(self, name: str) -> bool:
+        """Whether the name is the function's own: no argument, nothing of another scope."""
+        return name in self.index.values and name not in self.index.arguments | self.index.shared
+
+    def is_assigned(self, name: str) -> bool:
+        """Whether the name is the function's own and gets all its values from plain assignments: no loop, `with` or unpacking binds it."""
+        return self.is_local(name) and self.index.stores.get(name, 0) == len(self.values(name))
+
+    def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
+        """The statement behind this one in the same block."""
+        parent = self.parent(statement)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and statement in block:
+                return next(iter(block[block.index(statement) + 1 :]), None)
+        return None
+
+    def is_tensor(self, node: ast.expr) -> bool:
+        """Whether the function is known to have a tensor there; by its text alone it is not."""
+        return False
+
+    def uses(self, node: ast.AST, names: frozenset[str] = frozenset(), through: tuple[ast.AST, ...] = ()) -> Iterator[Use]:
+        """All places where the value ends, through arithmetic, containers and plain names of the function, each name once.
+
+        `names` and `through` are what it has come through already.
+        """
+        top = node
+        while isinstance(parent := self.parent(top), (ast.BinOp, ast.UnaryOp, *_WRAPS)):
+            through = (*through, parent)
+            if isinstance(parent, ast.BinOp) and self.is_tensor(parent.right if parent.left is top else parent.left):
+                yield Use("arithmetic", parent, top, through)
+                return
+            top = parent
+        if isinstance(parent, ast.AugAssign) and parent.value is top:
+            if self.is_tensor(parent.target):
+                yield Use("arithmetic", parent, top, (*through, parent))
+                return
+            through = (*through, parent)
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target] if isinstance(parent, ast.AugAssign) else []
+        value = parent.value if isinstance(parent, ast.Assign | ast.AugAssign) else None
+        if isinstance(parent, ast.Assign | ast.AugAssign) and value is top and all(isinstance(target, ast.Name) for target in targets):
+            for target in targets:
+                yield from self._uses_of_name(target.id, parent, top, names, through) if isinstance(target, ast.Name) else ()
+            return
+        at = parent or top
+        yield Use(_ENDS.get(type(at), "other"), at, top, through)
+
+    def _uses_of_name(
+        self, name: str, statement: ast.AST, value: ast.AST, names: frozenset[str], through: tuple[ast.AST, ...]
+    ) -> Iterator[Use]:
+        if name in names:
+            return
+        reads = self.reads(name)
+        if not reads or len(names) >= _MOST_STEPS or not self.is_local(name):
+            yield Use("lost", statement, value, through)
+            return
+        for read in reads:
+            yield from self.uses(read, names | {name}, (*through, statement))
 
     def sides(self, name: str) -> int | None:
         """How many versions do for all values of the number if it is a symbol: one for each side of the conditions on it, 1 without any.
@@ -68,7 +208,7 @@ class FunctionSource:
         """`others` counts what the arithmetic that made the name took beside constants and the number itself."""
         if name in seen:
             return 1
-        reads = self._reads(name)
+        reads = self.reads(name)
         if not reads or len(seen) > _MOST_STEPS or self._handed_on(name):
             return None
         return _product(self._sides_at(one, seen | {name}, others) for one in reads)
@@ -78,7 +218,7 @@ class FunctionSource:
         owner, _, attribute = name.rpartition(".")
         if not attribute or not owner:
             return False
-        return any(self._may_be_read_by(self._parents.get(id(one))) for one in self._reads(owner))
+        return any(self._may_be_read_by(self.parent(one)) for one in self.reads(owner))
 
     def _may_be_read_by(self, parent: ast.AST | None) -> bool:
         """Whether the owner goes on there: by itself, or to a method of its own (which an unknown part that is called looks like)."""
@@ -86,12 +226,12 @@ class FunctionSource:
             return True
         if parent.attr in self.parts:
             return False
-        call = self._parents.get(id(parent))
+        call = self.parent(parent)
         return isinstance(call, ast.Call) and call.func is parent
 
     def _sides_at(self, node: ast.AST, seen: frozenset[str], others: int) -> int | None:
         top = node
-        while (parent := self._parents.get(id(top))) is not None:
+        while (parent := self.parent(top)) is not None:
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, _OPERATORS):
                 other = parent.right if parent.left is top else parent.left
                 others += not all(isinstance(one, _OF_NUMBERS) for one in ast.walk(other))
@@ -106,21 +246,21 @@ class FunctionSource:
         if isinstance(parent, ast.Compare | ast.If | ast.IfExp):
             return 2 if self._decides(parent, top) else None
         if isinstance(parent, ast.Slice):
-            around = self._parents.get(id(parent))  # `x[:, n:]`: nothing but a tensor takes several indices
-            several = isinstance(around, ast.Tuple) and isinstance(self._parents.get(id(around)), ast.Subscript)
+            around = self.parent(parent)  # `x[:, n:]`: nothing but a tensor takes several indices
+            several = isinstance(around, ast.Tuple) and isinstance(self.parent(around), ast.Subscript)
             return 1 if several and any(map(self._wraps, seen)) else None
         if not others:
             return None
         if isinstance(parent, ast.Call):
             return 1 if top is not parent.func and _is_torchs(parent) else None
-        called = isinstance(parent, ast.Attribute) and isinstance(self._parents.get(id(parent)), ast.Call)
+        called = isinstance(parent, ast.Attribute) and isinstance(self.parent(parent), ast.Call)
         return 1 if isinstance(parent, ast.Return) or called else None
 
     def _wraps(self, name: str) -> bool:
         """Whether the function takes the number modulo something, as the place in a ring buffer: without that, each end of a slice that
         passes the size of the tensor has a version of its own.
         """
-        values = [one.value for one in self._body if isinstance(one, ast.Assign) and name in map(dotted, one.targets)]
+        values = [one.value for one in self.index.body if isinstance(one, ast.Assign) and name in map(dotted, one.targets)]
         return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in values)
 
     def _decides(self, node: ast.Compare | ast.If | ast.IfExp, number: ast.AST) -> bool:
@@ -132,14 +272,12 @@ class FunctionSource:
         if not plain or len(node.ops) != 1 or isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot):
             return False
         top: ast.AST = node
-        while isinstance(parent := self._parents.get(id(top)), ast.BoolOp) or (
-            isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
-        ):
+        while isinstance(parent := self.parent(top), ast.BoolOp) or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)):
             top = parent
         return isinstance(parent, ast.If | ast.IfExp) and parent.test is top
 
     def _writes(self, node: ast.expr) -> bool:
-        stored = (one for one in self._body if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load))
+        stored = (one for one in self.index.body if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load))
         return dotted(node) is None or any(dotted(one) == dotted(node) for one in stored)
 
     def meet_tensors(self, calls: Sequence[ast.Call]) -> bool:
@@ -148,24 +286,20 @@ class FunctionSource:
 
     def math_calls(self, name: str) -> tuple[ast.Call, ...]:
         """The calls of Python's `math` that read the name."""
-        calls = (one for one in self._body if isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("math."))
+        calls = (one for one in self.index.body if isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("math."))
         return tuple(one for one in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(one)))
 
     def joined(self, name: str) -> str | None:
         """The call that stacks or concatenates the list along the first dimension, if it is all that the function does with it."""
-        reads = self._reads(name)
-        call = self._parents.get(id(reads[0])) if len(reads) == 1 else None
+        reads = self.reads(name)
+        call = self.parent(reads[0]) if len(reads) == 1 else None
         if not isinstance(call, ast.Call) or dotted(call.func) not in _JOINS or len(call.args) != 1 or call.keywords:
             return None
         return self.text(call)
 
-    def assigns(self, name: str) -> bool:
-        """Whether the function gives the name another value."""
-        return any(isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load) for one in self._body)
-
     def only_call_with(self, keyword: str, name: str) -> ast.Call | None:
         """The one call that is given the keyword, if what it is given reads the name."""
-        calls = [one for one in self._body if isinstance(one, ast.Call) and any(each.arg == keyword for each in one.keywords)]
+        calls = [one for one in self.index.body if isinstance(one, ast.Call) and any(each.arg == keyword for each in one.keywords)]
         given = [each.value for one in calls for each in one.keywords if each.arg == keyword]
         return calls[0] if len(calls) == 1 and any(dotted(one) == name for one in ast.walk(given[0])) else None
 
@@ -181,7 +315,7 @@ class FunctionSource:
         return self.text(counts[0]) if alone else None
 
     def _counts(self, name: str, *, sizes: bool = False) -> list[ast.AugAssign]:
-        found = (one for one in self._body if isinstance(one, ast.AugAssign))
+        found = (one for one in self.index.body if isinstance(one, ast.AugAssign))
         added = (
             one for one in found if isinstance(one.value, ast.Constant) or (sizes and isinstance(one.op, ast.Add) and _is_size(one.value))
         )
@@ -191,15 +325,15 @@ class FunctionSource:
         """Whether the number is used elsewhere, or for `STATE['n']` the dictionary that holds it."""
         inside = {id(node) for statement in apart_from for node in ast.walk(statement)}
         root = name.partition("[")[0]
-        return any(dotted(one) in (name, root) for one in self._body if id(one) not in inside)
+        return any(dotted(one) in (name, root) for one in self.index.body if id(one) not in inside)
 
     def appended(self, name: str) -> Appended | None:
         """How the function appends to the list, if that is one statement that it always comes to and it does nothing else with the list."""
-        reads = self._reads(name)
-        call = self._parents.get(id(self._parents.get(id(reads[0])))) if len(reads) == 1 and not self._handed_on(name) else None
-        statement = self._parents.get(id(call))
+        reads = self.reads(name)
+        call = self.parent(self.parent(reads[0])) if len(reads) == 1 and not self._handed_on(name) else None
+        statement = self.parent(call)
         method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
-        last, returns = self.node.body[-1], [one for one in self._body if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)]
+        last, returns = self.node.body[-1], [one for one in self.index.body if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)]
         if (
             not isinstance(call, ast.Call)
             or method not in ("append", "appendleft")
@@ -283,7 +417,7 @@ def _is_torchs(call: ast.Call) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parse_function(text: str | None) -> FunctionSource | None:
+def parse_function(text: str | None) -> Function | None:
     """The first function of the text; None when it does not begin with one that can be read whole."""
     if not text or len(text) > _LONGEST or "\0" in text:
         return None
@@ -298,7 +432,7 @@ def parse_function(text: str | None) -> FunctionSource | None:
             if end == len(rows) and (len(rows) >= _MOST_ROWS or len(text) >= _MOST_TEXT):
                 return None
             node = tree.body[0] if tree.body else None
-            return FunctionSource(node, code) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+            return Function(node, code) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from dynadiag.advice.source import dotted
+from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import TAKES_SIZES
 
 # Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.

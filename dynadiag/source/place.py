@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.source import SourceLine, dotted
-from dynadiag.advice.uses import takes_tensors
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.calls import takes_tensors
+from dynadiag.source.function import Function, Use, parse_function
+from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.torch_names import (
     ANSWERS,
     EACH,
@@ -42,7 +42,7 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Place(Function):
     """One row (from 1) of a function as it is written.
 
     `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many all others have
@@ -50,9 +50,7 @@ class Place:
     floats are of that type, and the text names no other. `texts`: the arguments that are a text written at the call, in all calls.
     """
 
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-    rows: tuple[str, ...]
-    row: int
+    row: int = 1
     tensors: frozenset[str] = frozenset()
     singles: frozenset[str] = frozenset()
     no_gradient: bool = False
@@ -63,16 +61,9 @@ class Place:
     texts: frozenset[str] = frozenset()
 
     @cached_property
-    def _nodes(self) -> tuple[ast.AST, ...]:
-        return tuple(ast.walk(self.node))
-
-    @cached_property
-    def _parents(self) -> Mapping[int, ast.AST]:
-        return {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
-
-    def parent(self, node: ast.AST) -> ast.AST | None:
-        """The node that holds this one."""
-        return self._parents.get(id(node))
+    def rows(self) -> tuple[str, ...]:
+        """The rows of the text."""
+        return tuple(self.code.split("\n"))
 
     def at(self, line: SourceLine, node: ast.AST) -> ast.expr | None:
         """The expression of the line in the function's tree; None where the row is not this line."""
@@ -81,60 +72,28 @@ class Place:
             return None
         shift = len(row.encode()) - len(row.lstrip().encode()) - line.shift
         span = (self.row, node.col_offset + shift, (node.end_col_offset or 0) + shift)
-        same = (one for one in self._nodes if isinstance(one, ast.expr) and type(one) is type(node))
+        same = (one for one in self.index.nodes if isinstance(one, ast.expr) and type(one) is type(node))
         return next((one for one in same if (one.lineno, one.col_offset, one.end_col_offset) == span), None)
 
     def statement(self) -> ast.stmt | None:
         """The statement that begins on the row."""
-        return next((one for one in self._nodes if isinstance(one, ast.stmt) and one.lineno == self.row), None)
+        return next((one for one in self.index.nodes if isinstance(one, ast.stmt) and one.lineno == self.row), None)
 
     def inside(self, *kinds: type[ast.AST]) -> bool:
         """Whether the row is inside a statement of one of these kinds, of the function itself."""
         return any(isinstance(one, kinds) for one in self.around(self.statement()))
 
-    def around(self, node: ast.AST | None) -> Iterator[ast.AST]:
-        """The node and what holds it, from the inside out, up to the function."""
-        while node is not None and node is not self.node:
-            yield node
-            node = self._parents.get(id(node))
-
     def behind(self) -> Iterator[ast.AST]:
         """All nodes below the row, and those of a loop around it."""
         loops = [one for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While)]
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
-        yield from (one for one in self._nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
+        yield from (one for one in self.index.nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
 
     def up_to(self, last: int) -> Iterator[ast.AST]:
         """All nodes of the body that begin up to this row, and those of a loop around the place."""
         body = {id(inner) for one in self.node.body for inner in ast.walk(one)}
         loops = {id(inner) for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While) for inner in ast.walk(one)}
-        yield from (one for one in self._nodes if id(one) in body and (getattr(one, "lineno", last + 1) <= last or id(one) in loops))
-
-    def reads(self, name: str) -> tuple[ast.expr, ...]:
-        """Where the function reads `scale` or `self.scale`."""
-        found = (one for one in self._nodes if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load))
-        return tuple(one for one in found if dotted(one) == name)
-
-    def values(self, name: str) -> tuple[ast.expr, ...]:
-        """What the function assigns to the plain name, each time."""
-        found = (one for one in self._nodes if isinstance(one, ast.Assign))
-        return tuple(one.value for one in found for target in one.targets if dotted(target) == name)
-
-    def is_bound_once(self, name: str) -> bool:
-        """Whether the function binds the name at one place only, as no argument."""
-        found = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store | ast.Del)]
-        return len(found) == 1 and name not in [one.arg for one in self._nodes if isinstance(one, ast.arg)]
-
-    def is_local(self, name: str) -> bool:
-        """Whether the name is the function's own: no argument, nothing of another scope."""
-        arguments = [one.arg for one in self._nodes if isinstance(one, ast.arg)]
-        shared = [given for one in self._nodes if isinstance(one, ast.Global | ast.Nonlocal) for given in one.names]
-        return bool(self.values(name)) and name not in (*arguments, *shared)
-
-    def is_assigned(self, name: str) -> bool:
-        """Whether the name is the function's own and gets all its values from plain assignments: no loop, `with` or unpacking binds it."""
-        bound = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)]
-        return self.is_local(name) and len(bound) == len(self.values(name))
+        yield from (one for one in self.index.nodes if id(one) in body and (getattr(one, "lineno", last + 1) <= last or id(one) in loops))
 
     def is_written(self, name: str) -> bool:
         """Whether the function changes this tensor in place behind the row, so that another tensor of the same memory changes with it."""
@@ -184,12 +143,12 @@ class Place:
 
     def _is_gradient(self, name: str) -> bool:
         """Whether the name is one of `a, b = torch.autograd.grad(...)`."""
-        found = (one for one in self._nodes if isinstance(one, ast.Assign) and _is_gradients(one.value))
+        found = (one for one in self.index.nodes if isinstance(one, ast.Assign) and _is_gradients(one.value))
         targets = (target for one in found for target in one.targets if isinstance(target, ast.Tuple | ast.List))
         return any(dotted(each) == name for target in targets for each in target.elts)
 
     def _used_as_tensor(self, read: ast.expr) -> bool:
-        parent = self._parents.get(id(read))
+        parent = self.parent(read)
         if isinstance(parent, ast.Attribute):
             return parent.attr in IN_PLACE or parent.attr in TENSOR_METHODS | REDUCTIONS | TENSOR_ATTRIBUTES
         if isinstance(parent, ast.BinOp):
@@ -201,37 +160,24 @@ class Place:
         """Whether all that becomes of this number is arithmetic that ends in tensors: a tensor in its place then changes no type."""
         return self.number_use(node) is None
 
-    def number_use(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> ast.AST | None:
+    def number_use(self, node: ast.expr) -> ast.AST | None:
         """The first use of the number that is not known to do with a tensor in its place; None where `tensor_serves`."""
-        top: ast.AST = node
-        while isinstance(parent := self._parents.get(id(top)), ast.BinOp | ast.UnaryOp):
-            if isinstance(parent, ast.BinOp):
-                if not isinstance(parent.op, _ARITHMETIC):
-                    return parent
-                if self.is_tensor(parent.right if parent.left is top else parent.left):
-                    return None
-            top = parent
-        if isinstance(parent, ast.Assign) and all(isinstance(one, ast.Name) for one in parent.targets):
-            uses = (self._name_use(one.id, seen, parent) for one in parent.targets if isinstance(one, ast.Name))
-            return next(filter(None, uses), None)
-        if isinstance(parent, ast.AugAssign) and parent.value is top and isinstance(parent.op, _ARITHMETIC):
-            if self.is_tensor(parent.target):
-                return None
-            return self._name_use(parent.target.id, seen, parent) if isinstance(parent.target, ast.Name) else parent
-        serves = (isinstance(parent, ast.Call) and top is not parent.func and self._takes_tensor(parent, top)) or (
-            isinstance(parent, ast.Compare)
-            and all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in parent.ops)
-            and any(one is not top and self.is_tensor(one) for one in (parent.left, *parent.comparators))
-        )
-        return None if serves else parent or top
+        return next(filter(None, map(self._why_no_tensor_serves, self.uses(node))), None)
 
-    def _name_use(self, name: str, seen: frozenset[str], statement: ast.stmt) -> ast.AST | None:
-        reads = self.reads(name)
-        if name in seen:
-            return None
-        if not reads or len(seen) >= _MOST_STEPS or not self.is_local(name):
-            return statement
-        return next(filter(None, (self.number_use(one, seen | {name}) for one in reads)), None)
+    def _why_no_tensor_serves(self, use: Use) -> ast.AST | None:
+        for step in use.through:
+            plain = isinstance(step, ast.Assign | ast.UnaryOp)
+            if not plain and not (isinstance(step, ast.BinOp | ast.AugAssign) and isinstance(step.op, _ARITHMETIC)):
+                return step
+        serves = use.kind == "arithmetic" or (
+            (isinstance(use.at, ast.Call) and use.value is not use.at.func and self._takes_tensor(use.at, use.value))
+            or (
+                isinstance(use.at, ast.Compare)
+                and all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in use.at.ops)
+                and any(side is not use.value and self.is_tensor(side) for side in (use.at.left, *use.at.comparators))
+            )
+        )
+        return None if serves else use.at
 
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
         if isinstance(call.func, ast.Attribute) and call.func.attr in TAKES_NUMBER and self.is_tensor(call.func.value):
@@ -241,20 +187,12 @@ class Place:
         both = name in ("torch.add", "torch.sub", "torch.mul", "torch.div", "torch.where")
         return both and argument in call.args and any(map(self.is_tensor, others))
 
-    def only_returned(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    def only_returned(self, node: ast.expr) -> bool:
         """Whether the function returns the number and does nothing else with it."""
-        top: ast.AST = node
-        parent = self._parents.get(id(top))
-        while isinstance(parent, ast.Tuple | ast.List | ast.Dict):
-            top, parent = parent, self._parents.get(id(parent))
-        if isinstance(parent, ast.Return):
-            return True
-        if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
-            return False
-        name = parent.targets[0].id
-        reads = self.reads(name)
-        known = name not in seen and self.is_local(name) and len(self.values(name)) == 1
-        return known and bool(reads) and all(self.only_returned(one, seen | {name}) for one in reads)
+        uses = list(self.uses(node))
+        names = {target.id for use in uses for step in use.through if isinstance(step, ast.Assign) for target in _names_in(step)}
+        plain = all(isinstance(step, ast.Tuple | ast.List | ast.Dict | ast.Assign) for use in uses for step in use.through)
+        return bool(uses) and plain and all(use.kind == "returned" for use in uses) and all(len(self.values(name)) == 1 for name in names)
 
     def same_shape(self, first: ast.expr, second: ast.expr) -> bool:
         """Whether both are tensors of one shape for certain: computed from one and the same name, element by element."""
@@ -331,34 +269,26 @@ class Place:
         """Whether this is surely one integer: a constant, or the variable of a loop over a `range`."""
         if isinstance(node, ast.Constant):
             return type(node.value) is int
-        loops = [one.iter for one in self._nodes if isinstance(one, ast.For) and dotted(one.target) == dotted(node) is not None]
-        stores = [one for one in self._nodes if isinstance(one, ast.Name) and one.id == dotted(node) and isinstance(one.ctx, ast.Store)]
-        inner = [one.args[0] if dotted(getattr(one, "func", one)) == "reversed" and isinstance(one, ast.Call) else one for one in loops]
-        return len(stores) == len(loops) > 0 and all(isinstance(one, ast.Call) and dotted(one.func) == "range" for one in inner)
-
-    def text(self, node: ast.AST) -> str:
-        """The node as it is written."""
-        return ast.get_source_segment("\n".join(self.rows), node) or ""
+        name = dotted(node)
+        loops = [each.iter for each in self.index.nodes if isinstance(each, ast.For) and dotted(each.target) == name is not None]
+        inner = [each.args[0] if isinstance(each, ast.Call) and dotted(each.func) == "reversed" else each for each in loops]
+        counted = len(loops) > 0 and self.index.stores.get(name or "", 0) == len(loops)
+        return counted and all(isinstance(each, ast.Call) and dotted(each.func) == "range" for each in inner)
 
     def whole(self, node: ast.AST) -> str:
         """The first row of the call or statement that the node is part of: a name or an f-string alone says little."""
         outer: ast.AST | None = node
         while outer is not None and not isinstance(outer, ast.Call | ast.stmt | ast.Compare | ast.Subscript | ast.BinOp):
-            outer = self._parents.get(id(outer))
+            outer = self.parent(outer)
         return self.text(outer or node).split("\n")[0]
 
     def written(self, first: ast.stmt, last: ast.stmt) -> str:
         """The whole rows of the statements from the first to the last, without the margin."""
         return textwrap.dedent("\n".join(self.rows[first.lineno - 1 : last.end_lineno]))
 
-    def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
-        """The statement behind this one in the same block."""
-        parent = self._parents.get(id(statement))
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(parent, name, None)
-            if isinstance(block, list) and statement in block:
-                return next(iter(block[block.index(statement) + 1 :]), None)
-        return None
+
+def _names_in(statement: ast.Assign) -> list[ast.Name]:
+    return [target for target in statement.targets if isinstance(target, ast.Name)]
 
 
 def _leaves_tensors(value: ast.expr) -> bool:
@@ -390,7 +320,7 @@ def function_around(run: Run, file: str, line: int | None) -> Place | None:
             continue
         function = parse_function(text)
         if function is not None and line <= start - 1 + (function.node.end_lineno or 0):
-            found = Place(function.node, tuple(text.split("\n")), line - start + 1)
+            found = Place(function.node, text, row=line - start + 1)
     return found
 
 
