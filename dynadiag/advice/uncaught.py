@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 
 from dynadiag.advice.cuda_graphs import NUMBER_READ
 from dynadiag.advice.streams import STREAMS_OUTSIDE
+from dynadiag.advice.function_source import parse_function
 from dynadiag.facts.lookups import first_graphs
-from dynadiag.facts.wording import script_arguments
+from dynadiag.facts.user_frames import normal_path, own_frame
+from dynadiag.facts.wording import base_name, script_arguments, short_place
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run
 
@@ -17,6 +21,11 @@ from dynadiag.model.run import Frame, Run
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
 # Seen on 2.11 and 2.15: where the first call gave a module its own parameters, later ones computed with them, whatever they gave.
 FUNCTIONAL = "functional_call"
+_VIEW_RETURNED = re.compile(
+    r"Output \d+ of (\w+) is a view and its base or another view of its base has been modified inplace\. "
+    r"This view was created inside a custom Function"
+)
+_PACKAGE = re.compile(r"/(?:site-packages|dist-packages)/([A-Za-z]\w*)(?:/|\.py$)")
 _DOUBLE_BACKWARD = re.compile(r"does not currently support double backward")
 # `torch/_library/custom_ops.py` (`CustomOpDef.__init__`, 2.11 to 2.15) and `torch/_subclasses/fake_impls.py` for operators made otherwise.
 _NO_FAKE = re.compile(
@@ -52,9 +61,8 @@ CATCH_BOTH = Advice(
 
 def uncaught_advice(text: str, run: Run, raised_in: str = "") -> tuple[Advice, ...]:
     """What is known for this text of torch or for the function of torch's that raised, then how to see what eager does."""
-    found = (
-        (NUMBER_READ,) if raised_in.rpartition(".")[2] == _RECORDS_INPUTS and text.startswith("AssertionError") else tuple(_chosen(text))
-    )
+    reads_number = raised_in.rpartition(".")[2] == _RECORDS_INPUTS and text.startswith("AssertionError")
+    found = (NUMBER_READ,) if reads_number else (*_of_returned_view(text, run), *_chosen(text))
     if any(FUNCTIONAL in one.text for one in run.functions):  # it would run then, with wrong results
         return tuple(one for one in found if one.slug != "backend-without-aot")
     return found
@@ -101,6 +109,58 @@ def minify_command(run: Run, frame: Frame) -> str | None:
     if graph is None:
         return None
     return shlex.join(("dynadiag", "minify", f"{run.info.directory}#{graph.id}"))
+
+
+def _of_returned_view(text: str, run: Run) -> Iterator[Advice]:
+    """Autograd refuses a write on what a custom function, as compiled code is, returned as a view or as it was given.
+
+    `check_inplace` of `torch/csrc/autograd` names the function, which is the user's own where it gives its input back.
+    """
+    said = _VIEW_RETURNED.search(text)
+    if said is None:
+        return
+    forward = next((one for one in run.functions if one.name.split(".")[-2:] == [said[1], "forward"]), None)
+    returns = () if forward is None else tuple(_inputs_returned(forward.text))
+    if forward is not None and returns:
+        row, name = returns[0]
+        yield Advice(
+            slug="return-clone",
+            text=f"Return a copy of the input from `{said[1]}.forward` ({base_name(forward.file)}:{forward.line + row - 1}): compiled code "
+            "cannot return an input as it is and write into it as well. The gradient is the same.",
+            before=f"return {name}",
+            after=f"return {name}.clone()",
+        )
+        return
+    for package, line in _calls_of_libraries(run):
+        yield Advice(
+            slug="library-in-eager",
+            text=(
+                f"Leave the call of {package} ({line}) out of compiled code: do not compile the function that calls it, or put the call "
+                "into a function with `@torch.compiler.disable`. A module of yours that it is given can be compiled by itself."
+            ),
+            options=("torch.compiler.disable",),
+        )
+
+
+def _inputs_returned(text: str) -> Iterator[tuple[int, str]]:
+    """The rows of a function that return an argument as it is, with its name."""
+    function = parse_function(text)
+    if function is None:
+        return
+    names = {one.arg for one in function.node.args.args[1:]}
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names:
+            yield node.lineno, node.value.id
+
+
+def _calls_of_libraries(run: Run) -> Iterator[tuple[str, str]]:
+    """The package of whose code most was compiled, and the line of the user's that calls it."""
+    found: Counter[tuple[str, str]] = Counter()
+    for frame in run.frames:
+        package, own = _PACKAGE.search(normal_path(frame.file or "")), own_frame(frame.callers, run)
+        if package is not None and package[1] != "torch" and own is not None:
+            found[package[1], short_place(own)] += 1
+    yield from (place for place, _ in found.most_common(1))
 
 
 def _chosen(text: str) -> Iterator[Advice]:

@@ -147,7 +147,8 @@ COMPILATION_FAILED = _row(
 UNCAUGHT = _row(
     "DF11",
     "Compiled code ended the program with an exception",
-    "code that runs only under torch.compile raised the exception that ended the program, after compiling; eager was not tried",
+    "code that runs only under torch.compile raised the exception that ended the program, after compiling, or a backward did; eager was "
+    "not tried",
     "error",
 )
 NUMPY_RANDOM = _row(

@@ -35,6 +35,13 @@ _PASSED_ON = re.compile(r"/torch/_dynamo/(?:eval_frame|external_utils)\.py$")
 _TRACING = re.compile(r"/torch/_dynamo/(?:convert_frame|symbolic_convert)\.py$")
 # Told as mutations (DM): autograd or torch refuse what the program wrote, in eager too.
 _OF_MUTATIONS = re.compile(r"modified by an inplace operation|Inplace update to inference tensor|single memory location")
+# Where autograd's engine raises (`_engine_run_backward`, 2.3 to 2.15), and what it says to a program that calls it wrongly.
+_ENGINE = re.compile(r"/torch/autograd/(?:graph|__init__)\.py$")
+_CALLED_WRONGLY = re.compile(
+    r"backward through the graph a second time|does not require grad and does not have a grad_fn|"
+    r"implicitly created only for scalar outputs|appears to not have been used in the graph"
+)
+_IN_BACKWARD = "An exception in a backward ended the program, part of which is compiled"
 
 
 def find_uncaught(run: Run) -> PassResult:
@@ -50,7 +57,19 @@ def _told(problem: Problem, run: Run) -> Finding | None:
     if (overwritten := overwritten_output(problem, run)) is not None:
         return _of_overwritten(problem, overwritten, run)
     escaped = _try_around(problem, run)
-    return _finding(problem, escaped, run) if escaped is not None or _by_compiled_code(problem, run) else None
+    if escaped is not None or _by_compiled_code(problem, run):
+        return _finding(problem, escaped, run)
+    return _of_backward(problem, run) if _in_backward(problem, run) else None
+
+
+def _in_backward(problem: Problem, run: Run) -> bool:
+    """Whether autograd's engine raised it, in a process that compiled graphs: an operator of the backward, or a check of autograd's."""
+    innermost = problem.stack[-1] if problem.stack else None
+    if innermost is None or not _ENGINE.search(normal_path(innermost.file)) or _CALLED_WRONGLY.search(problem.text):
+        return False
+    if _OF_MUTATIONS.search(problem.text) or is_write_in_backward(problem.text) or raised_by_compilation(problem, run):
+        return False
+    return any(frame.key.process == problem.process for graph in run.graphs if (frame := run.frame(graph.frame)) is not None)
 
 
 def _by_compiled_code(problem: Problem, run: Run) -> bool:
@@ -107,6 +126,25 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         where=where,
         why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
         fix=uncaught_advice(problem.text, run, raised.function or "") if escaped is None else (TRY_OUTSIDE,),
+        cost=None,
+        evidence=(),
+        rank=(float(Priority.FAILED),),
+    )
+
+
+def _of_backward(problem: Problem, run: Run) -> Finding:
+    where = own_frame(problem.stack, run)
+    text = " ".join(problem.text.split())[:_LONGEST]
+    on = rank_text(run, (problem.process,))
+    return Finding(
+        id="",
+        fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function="backward"), run),
+        code=codes.UNCAUGHT,
+        severity=codes.severity_of(codes.UNCAUGHT),
+        title=_IN_BACKWARD,
+        where=where,
+        why=f"{text.rstrip('.')}. Raised in the backward that this line runs{f', on {on}' if on else ''}. {_NOT_TRIED}",
+        fix=uncaught_advice(problem.text, run),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

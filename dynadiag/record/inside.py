@@ -120,6 +120,7 @@ class Recorder:
             if (log.is_open or self._role() == "main") and log.once("finished"):
                 if (raised := stacks.uncaught_exception()) is not None:
                     log.artifact("dynadiag_problem", raised, {}, beyond_cap=True)
+                    self._functions(log, stacks.custom_functions_named_in(raised["text"]))
                 self._say_goodbye(log)
 
     @property

@@ -332,6 +332,21 @@ def is_library(file: str) -> bool:
 
 
 _TEXT_LIMIT = 4000
+_OF_CUSTOM_FUNCTION = re.compile(r"Output \d{1,6} of (\w{1,200}) is a view")
+
+
+def custom_functions_named_in(text: str) -> Iterator[dict[str, Any]]:
+    """The source {file, line, name, text} of `forward` of the `torch.autograd.Function` that an error of autograd names, if it is own."""
+    named, torch = _OF_CUSTOM_FUNCTION.search(text), sys.modules.get("torch")
+    waiting = [torch.autograd.Function] if named is not None and torch is not None else []
+    while waiting:
+        for one in type.__subclasses__(waiting.pop()):
+            waiting.append(one)
+            code = getattr(vars(one).get("forward"), "__func__", None)
+            code = getattr(code, "__code__", None)
+            if named is not None and one.__name__ == named[1] and isinstance(code, CodeType):
+                found = whole_function(code.co_filename, code.co_firstlineno)
+                yield from () if found is None else (found,)
 
 
 def uncaught_exception() -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """Exceptions that ended the program: which of them torch.compile's own code raised."""
 
+from dataclasses import replace
+
 import pytest
 
 from dynadiag.model.graph import Graph
@@ -213,3 +215,60 @@ def test_a_number_that_a_cuda_graph_cannot_take_stays_a_tensor():
     (finding,) = found(OWN, inputs, text="AssertionError: ")
     assert finding.why.startswith("AssertionError. Raised at cudagraph_trees.py:1729")
     assert [advice.slug for advice in finding.fix] == ["number-stays-tensor"]
+
+
+ENGINE = Location(f"{TORCH}/autograd/graph.py", 1113, "_engine_run_backward", "return Variable._execution_engine.run_backward(")
+VIEW = (
+    "RuntimeError: Output 0 of {} is a view and its base or another view of its base has been modified inplace. This view was created "
+    "inside a custom Function (or because an input was returned as-is) and the autograd logic ..."
+)
+
+
+def backward_run(maker, text, *, file="/home/me/train.py", **fields):
+    """A program that compiled one graph and ended in autograd's engine."""
+    frame = maker.frame("step", line=1, file=file)
+    maker.graph(frame)
+    return maker.run(problems=(Problem(kind="uncaught", process=0, text=text, stack=(OWN, ENGINE)),), **fields)
+
+
+def test_what_autograds_engine_raised_in_a_program_with_graphs_is_told_at_the_line_of_the_backward(maker):
+    run = backward_run(maker, "RuntimeError: The size of tensor a (3) must match the size of tensor b (4)")
+    (finding,) = find_uncaught(run).findings
+    assert (finding.code, finding.severity, finding.where) == ("DF11", "error", OWN)
+    assert finding.title == "An exception in a backward ended the program, part of which is compiled"
+    assert "must match the size of tensor b (4). Raised in the backward that this line runs. Whether the program works" in finding.why
+    assert [advice.slug for advice in finding.fix] == ["compare-with-eager"]
+    assert find_uncaught(replace(run, graphs=())).findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors ...",
+        "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+        "RuntimeError: grad can be implicitly created only for scalar outputs",
+        "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
+    ],
+)
+def test_a_backward_that_is_called_wrongly_is_not_blamed_on_compiled_code(maker, text):
+    assert find_uncaught(backward_run(maker, text)).findings == ()
+
+
+def test_an_input_that_a_custom_function_returns_is_to_be_copied(maker):
+    text = "@staticmethod\ndef forward(ctx, scratch, value):\n    scratch.data[0] = value\n    return scratch"
+    function = SourceFunction("/home/me/train.py", 9, "Assign.forward", text)
+    (finding,) = find_uncaught(backward_run(maker, VIEW.format("Assign"), functions=(function,))).findings
+    first = finding.fix[0]
+    assert (first.slug, first.before, first.after) == ("return-clone", "return scratch", "return scratch.clone()")
+    assert "`Assign.forward` (train.py:12)" in first.text
+    other = replace(function, text=text.replace("return scratch", "return scratch + 1"))
+    (finding,) = find_uncaught(backward_run(maker, VIEW.format("Assign"), functions=(other,))).findings
+    assert [advice.slug for advice in finding.fix] == ["compare-with-eager"]
+
+
+def test_a_library_that_was_compiled_with_the_program_is_to_be_left_out(maker, at):
+    for _ in range(2):
+        maker.frame("integrate", line=30, file="/opt/venv/lib/python3.12/site-packages/odes/solvers.py", callers=(at(24),))
+    (finding,) = find_uncaught(backward_run(maker, VIEW.format("Slice"))).findings
+    assert [advice.slug for advice in finding.fix] == ["library-in-eager", "compare-with-eager"]
+    assert "the call of odes (train.py:24)" in finding.fix[0].text
