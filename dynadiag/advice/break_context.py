@@ -12,6 +12,7 @@ from typing import Literal
 from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
 from dynadiag.advice.beside import catching_around, raises_behind
 from dynadiag.advice.given_tensors import called_modules, sizes_vary, takes_leaves, with_given
+from dynadiag.advice.library_guards import Step, steps_of
 from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
 from dynadiag.advice.written_call import texts_passed
@@ -73,7 +74,8 @@ class BreakContext:
     raised while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
     those that `torch.compile` was given. `modules`: those that the user's function calls. `functions`: those of the user's that the run
     compiled, by their names, methods among them. `excluded`: the line is not the caller, but where the user excludes the function that a
-    library calls here.
+    library calls here. `steps`: the functions of libraries from the line to the break, as far as their source was recorded;
+    `around`: the line in its function, where it did not break itself.
     """
 
     gb_id: str | None
@@ -115,6 +117,8 @@ class BreakContext:
     modules: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=dict)
     excluded: Location | None = None
+    steps: tuple[Step, ...] = ()
+    around: Place | None = None
 
     @property
     def where(self) -> str:
@@ -204,6 +208,8 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         backends=_backends(run).get(epoch_of(event, run), frozenset()),
         callers=tuple(_callers(stack, run)),
         excluded=excluded,
+        steps=() if editable or excluded is not None else steps_of(below, run),
+        around=None if own is None or editable else function_around(run, own.file, own.line),
     )
 
 
@@ -375,14 +381,14 @@ def say(slug: str, text: str, *, after: str | None = None) -> Iterator[Advice]:
     yield Advice(slug=slug, text=text, after=after)
 
 
-def guarded(context: BreakContext, slug: str, *names: str) -> Iterator[Advice]:
+def guarded(context: BreakContext, slug: str, *names: str, in_library: bool = False) -> Iterator[Advice]:
     """Advice to put the whole line, when it is one call of these `names` whose value nobody uses, behind `torch.compiler.is_compiling()`.
 
     That changes the program, since compiled calls then leave the call out: it says so, and comes last. Not where the arguments change
     something, nor where the code behind it may raise: one graph with it is compiled no more once it did.
     """
-    line, place = context.line, context.place
-    if not (context.editable or context.direct) or context.options.known("compiler", "is_compiling") == "no":
+    line, place = context.line, context.place or context.around
+    if not (context.editable or context.direct or in_library) or context.options.known("compiler", "is_compiling") == "no":
         return
     call = line.only_call()
     if call is not None and dotted(call.func) in names and not (changes_something(call) or (place is not None and raises_behind(place))):

@@ -18,7 +18,8 @@ from dynadiag.advice.calls import CALLS
 from dynadiag.advice.counts_behind import counted_behind
 from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
-from dynadiag.advice.printing import PRINTING, in_logging, logging_functions
+from dynadiag.advice.library_guards import calls_on, library_guards
+from dynadiag.advice.printing import PRINTING, in_logging, loggers_of_libraries, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.refused import REFUSED
 from dynadiag.advice.scalars import SCALARS
@@ -85,9 +86,11 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if _asks_for_causality(context):
         return _causal(context)
     rules = _rules(context)
+    ours = tuple(one for rule in rules for one in rule(context))
+    if not any(isinstance(one, Advice) for one in ours) and (decided := tuple(_decided_by_user(context))):
+        return decided
     if not rules:
         return (Withheld(_reason(context)),)
-    ours = tuple(one for rule in rules for one in rule(context))
     changes = [one for one in ours if isinstance(one, Advice)]
     if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
@@ -104,6 +107,13 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if context.library and not changes and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
+
+
+def _decided_by_user(context: BreakContext) -> Iterator[Advice]:
+    """What the user's own line decides of a break in a library: whether it logs, and what keeps the library from its line."""
+    if not context.editable and not in_logging(context):
+        yield from loggers_of_libraries(context)
+        yield from library_guards(context.steps, context.line, calls_on(context.line, context.around))
 
 
 def _joins(advice: Advice, context: BreakContext) -> bool:

@@ -367,6 +367,14 @@ def _logger_function(context: BreakContext) -> str | None:
     return dotted(call.func) if call is not None and context.editable else None
 
 
+def loggers_of_libraries(context: BreakContext) -> Iterator[Advice]:
+    """A line that calls a logger of another package (`loguru`) and nothing else, as `loggers`."""
+    call = context.line.only_call()
+    owner, _, method = ("" if call is None else dotted(call.func) or "").rpartition(".")
+    if method in (*LOGGER_METHODS, "success", "trace") and LOGGER.search(owner) is not None:
+        yield from guarded(context, "logger-guard", f"{owner}.{method}", in_library=True)
+
+
 def in_logging(context: BreakContext) -> bool:
     """Whether Dynamo stopped inside the logging package, below the logger call of the program."""
     file = context.torch_frame.file if context.torch_frame is not None else ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from dynadiag.advice.cuda_graphs import NUMBER_READ
 from dynadiag.advice.streams import STREAMS_OUTSIDE
-from dynadiag.advice.function_source import parse_function
+from dynadiag.source.function import parse_function
 from dynadiag.facts.lookups import first_graphs
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import base_name, script_arguments, short_place

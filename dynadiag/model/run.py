@@ -347,12 +347,16 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class SourceFunction:
-    """The source of a function of the user's, from its `def` on, dedented, as it was when it was compiled; `name` is qualified."""
+    """The source of a function, from its `def` on, dedented, as it was when it was compiled; `name` is qualified.
+
+    `environment`: names that a library sets from the environment, with the variable.
+    """
 
     file: str
     line: int
     name: str
     text: str
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: it is referred to weakly, for which they need Python 3.11
@@ -363,7 +367,8 @@ class Run:
     `site_prefixes` are folders with the standard library, installed packages and torch; `libraries` packages that were found elsewhere.
     `project` says what folders (with all below them) and files are called in the program's project, `around` are roots of others; both are
     empty where that was not recorded.
-    `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line.
+    `blocks` holds the source from a line that broke down to the end of its block, as recorded, by file and line. `functions` are the
+    user's, `library_functions` those of libraries through which a line of the user's led to a graph break.
     """
 
     info: RunInfo
@@ -391,6 +396,7 @@ class Run:
     ranks: RankComparison | None = None
     blocks: Mapping[tuple[str, int], str] = field(default_factory=dict)
     functions: tuple[SourceFunction, ...] = ()
+    library_functions: tuple[SourceFunction, ...] = ()
     listings: tuple[Listing, ...] = ()
     spans: tuple[Span, ...] = ()
     shape_facts: tuple[ShapeFact, ...] = ()

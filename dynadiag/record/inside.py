@@ -171,6 +171,9 @@ class Recorder:
                     log.artifact("dynadiag_registry", entry, {})
                 self._sources(log, stacks.statements_named_in(payload))
                 self._functions(log, stacks.functions_called_after(payload))
+                for one in stacks.library_functions_named_in(payload):
+                    if log.once(("library function", one["file"], one["line"])):
+                        log.artifact("dynadiag_library_function", one, {})
 
     def _function_compiled(self, log: writer.TraceWriter, start: Any, *, again: bool) -> None:
         """The source of a function that is compiled, once; of one that is compiled again advice asks how it uses what changed."""

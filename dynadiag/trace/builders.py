@@ -179,6 +179,7 @@ class RunBuilder:
     libraries: dict[str, None] = field(default_factory=dict)
     blocks: dict[tuple[str, int], str] = field(default_factory=dict)
     functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
+    library_functions: dict[tuple[str, int], SourceFunction] = field(default_factory=dict)
     listings: list[Listing] = field(default_factory=list)
     shape_facts: dict[ShapeFact, None] = field(default_factory=dict)
     work: list[CompiledWork] = field(default_factory=list)

@@ -64,6 +64,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         libraries=tuple(run.libraries),
         blocks=run.blocks,
         functions=tuple(run.functions.values()),
+        library_functions=tuple(run.library_functions.values()),
         listings=tuple(run.listings),
         spans=tuple(span for process in run.processes for span in process.clock.timed(process.index)),
         shape_facts=_shape_facts(run),

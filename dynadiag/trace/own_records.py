@@ -32,6 +32,7 @@ _LONGEST = 100_000
 _MOST_BLOCKS = 2_000
 _LONGEST_BLOCK = 8_000
 _MOST_FUNCTIONS = 5_000
+_MOST_VARIABLES = 200
 _LONGEST_FUNCTION = 40_000
 _REGION = re.compile(r"(\d{1,9})/(\d{1,9})")
 _OPERATOR_COUNT = re.compile(rb'\s*\{\s*"graph": \d{1,9},\s*"operator_count": (\d{1,9}),')
@@ -138,6 +139,17 @@ def function(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         raise BadRecordError("function is mistyped")
     if len(run.functions) < _MOST_FUNCTIONS and len(text) <= _LONGEST_FUNCTION and run.room.take("settings", len(text)):
         run.functions.setdefault((file, line), SourceFunction(file, line, name, text))
+
+
+def library_function(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_library_function`: the source of a function of a library, between a line of the user's and a graph break."""
+    facts = record.object()
+    file, line, name, text = as_text(facts.get("file")), as_id(facts.get("line")), as_text(facts.get("name")), as_text(facts.get("text"))
+    if file is None or line is None or name is None or text is None:
+        raise BadRecordError("library function is mistyped")
+    variables = [(one, found) for one, found in as_dict(facts.get("environment")).items() if isinstance(found, str)][:_MOST_VARIABLES]
+    if len(run.library_functions) < _MOST_FUNCTIONS and len(text) <= _LONGEST_FUNCTION and run.room.take("settings", len(text)):
+        run.library_functions.setdefault((file, line), SourceFunction(file, line, name, text, tuple(variables)))
 
 
 def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -411,6 +423,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_registry": registry,
     "dynadiag_source": source,
     "dynadiag_function": function,
+    "dynadiag_library_function": library_function,
     "dynadiag_compile_call": compile_call,
     "dynadiag_graph": graph,
     "dynadiag_problem": problem,

@@ -186,7 +186,11 @@ def whole_function(file: str, line: int) -> dict[str, Any] | None:
     None for code of a library, for what is no `def`, and where the source cannot be read. `name` is qualified by the classes and functions
     around it, as `__qualname__` is but without `<locals>`.
     """
-    lines = [] if is_library(file) or line < 1 else _held_lines(file)
+    return None if is_library(file) or line < 1 else _function_text(file, line)
+
+
+def _function_text(file: str, line: int) -> dict[str, Any] | None:
+    lines = _held_lines(file)
     begin = next((at for at in range(max(line, 1), min(line + 50, len(lines) + 1)) if _DEFINES.match(lines[at - 1].lstrip())), 0)
     if not begin or lines[begin - 1].lstrip().startswith("class"):
         return None
@@ -199,6 +203,45 @@ def whole_function(file: str, line: int) -> dict[str, Any] | None:
     named = [match[1] or match[2] for text in (*reversed(around), lines[begin - 1].lstrip()) if (match := _DEFINES.match(text))]
     text = "\n".join(one.rstrip()[own:] if not one[:own].strip() else one.strip() for one in block)
     return {"file": file, "line": begin, "name": ".".join(named), "text": text[:_MOST_FUNCTION_TEXT]}
+
+
+_MOST_STEPS = 8
+_SETTINGS = ("_config.py", "config.py", "_settings.py", "settings.py", "_env.py", "env.py", "envs.py", "constants.py", "_constants.py")
+_FROM_ENVIRONMENT = re.compile(r"(?:environ(?:\.get)?[ \t]*[\[(]|getenv[ \t]*\()\s*[\"'](\w{1,80})[\"']")
+_ASSIGNED = re.compile(r"[ \t]*(?:self\.)?(\w{1,80})[ \t]*(?::[^=]{0,200})?=(?!=)")
+_DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
+
+
+def library_functions_named_in(text: str) -> Iterator[dict[str, Any]]:
+    """The source {file, line, name, text, environment} of the functions of libraries between an own line and the place of a graph break.
+
+    The innermost 8. `environment` are names that the package sets from a variable of the environment, or such variables in lower case.
+    """
+    _, marker, stack = text.partition("User code traceback:\n")
+    places = _NAMED_PLACE.findall(stack.partition("\n\n")[0] if marker else "")
+    last = next((number for number in range(len(places) - 1, -1, -1) if not is_library(places[number][0])), -1)
+    for file, number in dict.fromkeys(places[last + 1 :][-_MOST_STEPS:]):
+        begin = 0 if _DYNAMO in file or file.startswith("<") else _begin_around(file, int(number))
+        if begin and (one := _function_text(file, begin)) is not None:
+            yield {**one, "environment": _environment_names(file)}
+
+
+@functools.lru_cache(maxsize=128)
+def _environment_names(file: str) -> dict[str, str]:
+    """What a file, and the files of settings beside it and at the root of its package, read from the environment."""
+    folder = os.path.dirname(file)  # noqa: PTH120
+    folders = [folder]
+    while len(folders) < _MOST_STEPS and os.path.isfile(os.path.join(os.path.dirname(folder), "__init__.py")):  # noqa: PTH113, PTH118, PTH120
+        folder = os.path.dirname(folder)  # noqa: PTH120
+        folders.append(folder)
+    files = [file, *(os.path.join(one, name) for one in folders for name in _SETTINGS)]  # noqa: PTH118
+    found: dict[str, str] = {}
+    for one in files:
+        for row in _lines_of(one):
+            for variable in _FROM_ENVIRONMENT.findall(row):
+                target = _ASSIGNED.match(row)
+                found.setdefault(target[1] if target else variable.lower(), variable)
+    return found
 
 
 _CALLED = re.compile(r"(?<![\w.])(?:self\.)?([A-Za-z_]\w*)\(")

@@ -186,3 +186,35 @@ def test_the_statement_around_a_line_of_a_script_is_recorded_where_the_line_is_o
     text = "print(\n    t,\n    step(x)[\n        0\n    ],\n)"
     assert around(4) == around(5) == [{"file": str(file), "line": 2, "text": text}]
     assert around(8) == around(1) == around(99) == around(4, "main") == []
+
+
+REASON = """Graph break in user code at {file}:6
+User code traceback:
+  File "{own}", line 3, in f
+    pool(x)
+  File "/opt/lib/python3.12/site-packages/torch/_dynamo/polyfills/__init__.py", line 4, in made
+    init()
+  File "{file}", line 6, in pool
+    size = int(x.max())
+
+Traceback (most recent call last):
+  File "{other}", line 3, in never
+"""
+
+
+def test_functions_of_a_library_between_an_own_line_and_the_break_are_recorded_with_what_the_environment_sets(tmp_path, monkeypatch):
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    package = tmp_path / "site-packages" / "lib"
+    inner = package / "inner"
+    inner.mkdir(parents=True)
+    for folder in (package, inner):
+        (folder / "__init__.py").write_text("")
+    (package / "_config.py").write_text('import os\nlazy = os.environ.get("LIB_LAZY", "0")\nset("off", os.getenv("LIB_OFF"))\n')
+    file = inner / "core.py"
+    file.write_text("import os\n\n\ndef pool(x, size=None):\n    if size is None:\n        size = int(x.max())\n    return size\n")
+    (tmp_path / "train.py").write_text("def f(x):\n    y = x\n    pool(x)\n")
+    (found,) = stacks.library_functions_named_in(REASON.format(file=file, own=tmp_path / "train.py", other=file))
+    assert (found["file"], found["line"], found["name"]) == (str(file), 4, "pool")
+    assert found["text"].endswith("        size = int(x.max())\n    return size")
+    assert found["environment"] == {"lazy": "LIB_LAZY", "lib_off": "LIB_OFF"}
+    assert list(stacks.library_functions_named_in("Graph break\nwithout a stack")) == []

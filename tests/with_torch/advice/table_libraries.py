@@ -44,6 +44,45 @@ class calls_a_library_that_breaks:
         return y * 2
 
 
+class calls_a_library_that_works_a_number_out:
+    breaks = {"GB0124"}
+
+    def before(x):
+        y = advice_library.pooled(x)
+        return y * 2
+
+    def library_argument(x):
+        y = advice_library.pooled(x, size=2)
+        return y * 2
+
+
+class calls_a_library_that_checks:
+    breaks = {"GB0124"}
+
+    def before(x):
+        y = advice_library.Checked(x, check=True).x
+        return y * 2
+
+    def library_argument(x):
+        y = advice_library.Checked(x, check=False).x
+        return y * 2
+
+
+class calls_a_logger_of_a_library:
+    breaks = {"GB0025"}
+
+    def before(x):
+        y = x + 1
+        advice_library.logger.info("rows", 3)
+        return y * 2
+
+    def logger_guard(x):
+        y = x + 1
+        if not torch.compiler.is_compiling():
+            advice_library.logger.info("rows", 3)
+        return y * 2
+
+
 class Holder:
     value = 1
 
