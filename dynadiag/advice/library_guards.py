@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dynadiag.source.place import Place
-from dynadiag.source.line import SourceLine, dotted
 from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run, SourceFunction
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.place import Place
 
 _MOST_LEAVES = 4
 _MOST_DEPTH = 12

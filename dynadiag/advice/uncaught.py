@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.cuda_graphs import NUMBER_READ
 from dynadiag.advice.streams import STREAMS_OUTSIDE
-from dynadiag.source.function import parse_function
 from dynadiag.facts.lookups import first_graphs
+from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import base_name, script_arguments, short_place
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
-from dynadiag.model.run import Frame, Run
+from dynadiag.model.run import Frame, Run, SourceFunction
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
@@ -96,6 +100,46 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
     layer = "if one graph fails on its own, also the compiler layer that fails"
     shows = f"`{command}` finds the smallest program that fails in this way; {layer}."
     return eager if command is None else (*eager, Advice(slug="minify", text=shows, follows=bool(eager)))
+
+
+def caught_in_vain(traced: Sequence[Location], kind: str, run: Run) -> tuple[Advice, ...]:
+    """What to do where code that Dynamo traced has a handler for the error that came out of it: Dynamo runs some functions itself while it
+    traces (`importlib.metadata.version`), and what they raise ends the compilation (seen on 2.15).
+    """
+    for number in range(len(traced) - 1, 0, -1):
+        place = traced[number]
+        function = next((one for one in (*run.functions, *run.library_functions) if _holds(one, place)), None)
+        handler = None if function is None or place.line is None else _handler(function, place.line, kind)
+        if function is None or handler is None:
+            continue
+        name = function.name.rpartition(".")[2]
+        line = short_place(place)
+        text = (
+            f"`{name}` would catch this error ({handler}), but Dynamo runs the call at {line} itself while it traces, and lets the error "
+            f"out. Call `{name}` once outside of compiled code, and use the value there."
+        )
+        return (Advice(slug="call-before", text=text),)
+    return ()
+
+
+def _holds(function: SourceFunction, place: Location) -> bool:
+    last = function.line + function.text.count("\n")
+    return function.file == place.file and place.line is not None and function.line <= place.line <= last
+
+
+def _handler(function: SourceFunction, line: int, kind: str) -> str | None:
+    """The `except` of the function in force at a line that surely catches an error of this name."""
+    tree, row = parsed_module(function.text), line - function.line + 1
+    for one in () if tree is None else ast.walk(tree):
+        if isinstance(one, ast.Try) and one.body[0].lineno <= row <= (one.body[-1].end_lineno or 0):
+            for handler in one.handlers:
+                types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+                names = {"BaseException" if each is None else (dotted(each) or "").rpartition(".")[2] for each in types}
+                known = getattr(builtins, kind, Exception)
+                bases = {base.__name__ for base in known.__mro__} if isinstance(known, type) else set()
+                if kind in names or names & bases:
+                    return f"`except {ast.unparse(handler.type)}`" if handler.type is not None else "`except`"
+    return None
 
 
 def minify_command(run: Run, frame: Frame) -> str | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from dynadiag.advice.uncaught import failure_advice
+from dynadiag.advice.uncaught import caught_in_vain, failure_advice
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
@@ -154,7 +154,9 @@ def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, rais
     begins = None if line is not None else _graph_begins(frames[0], known, run)
     message = message if begins is None else f"{message.rstrip('.')} (the graph begins at line {begins.line})"
     where = line or begins or _entry(frames[0], known, run)
-    return _finding(run, f"Compilation failed with {kind}", kind, where, (said, message), frames, known)
+    caught = () if raised is None else caught_in_vain(raised.stack[len(callers(frames[0])) :], kind, run)
+    found = _finding(run, f"Compilation failed with {kind}", kind, where, (said, message), frames, known)
+    return replace(found, fix=(*caught, *found.fix)) if caught else found
 
 
 def _backwards(run: Run) -> Iterable[Finding]:

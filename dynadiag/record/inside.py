@@ -150,11 +150,11 @@ class Recorder:
             self.failed("handler", error)
 
     def _precede(self, log: writer.TraceWriter, metadata: dict[str, Any], payload: Any) -> None:
-        if "dynamo_start" in metadata or _is_recompile(metadata):
+        if "dynamo_start" in metadata or _is_artifact(metadata, "recompile_reasons"):
             call = self.calls.begun
             if call is not None and log.once(("call", call)):  # torch tells what failed before the new compilation begins
                 log.artifact("dynadiag_call", {"call": call}, self._keys(False, None))
-        if _is_recompile(metadata) and isinstance(payload, str) and "GLOBAL_STATE changed" in payload:
+        if _is_artifact(metadata, "recompile_reasons") and isinstance(payload, str) and "GLOBAL_STATE changed" in payload:
             self._sources(log, stacks.lines_that_set_state(payload, stacks.entry_stack()))
         if "dynamo_start" in metadata:
             state = options.changes()
@@ -171,9 +171,10 @@ class Recorder:
                     log.artifact("dynadiag_registry", entry, {})
                 self._sources(log, stacks.statements_named_in(payload))
                 self._functions(log, stacks.functions_called_after(payload))
-                for one in stacks.library_functions_named_in(payload):
-                    if log.once(("library function", one["file"], one["line"])):
-                        log.artifact("dynadiag_library_function", one, {})
+                self._library_functions(log, payload)
+        if isinstance(payload, str) and _is_artifact(metadata, "dynamo_error"):
+            self._functions(log, stacks.functions_traced_in(payload))
+            self._library_functions(log, payload)
 
     def _function_compiled(self, log: writer.TraceWriter, start: Any, *, again: bool) -> None:
         """The source of a function that is compiled, once; of one that is compiled again advice asks how it uses what changed."""
@@ -198,6 +199,11 @@ class Recorder:
         for one in found:
             if log.once(("source", one["file"], one["line"])):
                 log.artifact("dynadiag_source", one, {})
+
+    def _library_functions(self, log: writer.TraceWriter, text: str) -> None:
+        for one in stacks.library_functions_named_in(text):
+            if log.once(("library function", one["file"], one["line"])):
+                log.artifact("dynadiag_library_function", one, {})
 
     def _functions(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
         for one in found:
@@ -307,9 +313,9 @@ def tell_of_early_end() -> None:
         _finish()
 
 
-def _is_recompile(metadata: dict[str, Any]) -> bool:
+def _is_artifact(metadata: dict[str, Any], name: str) -> bool:
     artifact = metadata.get("artifact")
-    return isinstance(artifact, dict) and artifact.get("name") == "recompile_reasons"
+    return isinstance(artifact, dict) and artifact.get("name") == name
 
 
 def active(dynadiag: str) -> Recorder:

@@ -24,7 +24,7 @@ from dynadiag.trace.sources import MARKER, OpenLog, Sources, shown
 from dynadiag.trace.values import BadRecordError, decode, parse_json
 
 _BYTECODE = re.compile(r"_BYTECODE$")
-_SOURCES = ("dynadiag_function", "dynadiag_source")
+_SOURCES = ("dynadiag_function", "dynadiag_library_function", "dynadiag_source")
 _MARKER_BYTES = 4 << 20
 _PRIVATE_FACTS = ("seal", "supervisor", "guardian", "format")
 

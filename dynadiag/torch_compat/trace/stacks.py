@@ -213,17 +213,27 @@ _DYNAMO = f"{os.sep}torch{os.sep}_dynamo{os.sep}"
 
 
 def library_functions_named_in(text: str) -> Iterator[dict[str, Any]]:
-    """The source {file, line, name, text, environment} of the functions of libraries between an own line and the place of a graph break.
+    """The source {file, line, name, text, environment} of the functions of libraries between an own line and a graph break, or an error.
 
     The innermost 8. `environment` are names that the package sets from a variable of the environment, or such variables in lower case.
     """
-    _, marker, stack = text.partition("User code traceback:\n")
-    places = _NAMED_PLACE.findall(stack.partition("\n\n")[0] if marker else "")
+    places = _NAMED_PLACE.findall(_traced(text))
     last = next((number for number in range(len(places) - 1, -1, -1) if not is_library(places[number][0])), -1)
     for file, number in dict.fromkeys(places[last + 1 :][-_MOST_STEPS:]):
         begin = 0 if _DYNAMO in file or file.startswith("<") else _begin_around(file, int(number))
         if begin and (one := _function_text(file, begin)) is not None:
             yield {**one, "environment": _environment_names(file)}
+
+
+def functions_traced_in(error: str) -> Iterator[dict[str, Any]]:
+    """The source {file, line, name, text} of the own functions that an error of Dynamo's says were traced."""
+    return functions_named_in((_traced(error),))
+
+
+def _traced(text: str) -> str:
+    """The printed stack of traced code in torch's text of a graph break or an error."""
+    start = next((one for one in ("User code traceback:\n", "from user code:\n") if one in text), None)
+    return text.partition(start)[2].partition("\n\n")[0] if start else ""
 
 
 @functools.lru_cache(maxsize=128)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dynadiag.advice.uncaught import caught_in_vain
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import Problem, Run, RunInfo, SourceFunction
@@ -272,3 +273,36 @@ def test_a_library_that_was_compiled_with_the_program_is_to_be_left_out(maker, a
     (finding,) = find_uncaught(backward_run(maker, VIEW.format("Slice"))).findings
     assert [advice.slug for advice in finding.fix] == ["library-in-eager", "compare-with-eager"]
     assert "the call of odes (train.py:24)" in finding.fix[0].text
+
+
+def caught(text, kind):
+    """The advice for an error at the row `probe()` of a function with this text, which line 20 calls."""
+    function = SourceFunction("/home/me/train.py", 8, "have", text)
+    row = next(number for number, one in enumerate(text.split("\n")) if "probe()" in one)
+    stack = (Location("/home/me/train.py", 20, "f"), Location("/home/me/train.py", 8 + row, "have"))
+    return [one.text for one in caught_in_vain(stack, kind, Run(info=RunInfo(), functions=(function,)))]
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind", "told"),
+    [
+        ("except lib.NotThere:", "NotThere", "`except lib.NotThere`"),
+        ("except (OSError, lib.NotThere):", "NotThere", "`except (OSError, lib.NotThere)`"),
+        ("except LookupError:", "KeyError", "`except LookupError`"),
+        ("except:", "NotThere", "`except`"),
+        ("except Exception:", "NotThere", "`except Exception`"),
+        ("except OSError:", "NotThere", None),
+        ("except KeyError:", "LookupError", None),
+    ],
+)
+def test_an_error_that_the_traced_function_would_catch_is_to_be_met_before(handler, kind, told):
+    found = caught(f"def have():\n    try:\n        probe()\n    {handler}\n        return False\n    return True", kind)
+    assert len(found) == (told is not None)
+    if told is not None:
+        assert found[0].startswith(f"`have` would catch this error ({told}), but Dynamo runs the call at train.py:10 itself")
+
+
+def test_a_handler_that_is_not_in_force_catches_nothing():
+    assert caught("def have():\n    try:\n        pass\n    except Exception:\n        probe()", "KeyError") == []
+    assert caught("def have():\n    probe()", "KeyError") == []
+    assert caught("def have(:\n    probe()", "KeyError") == []

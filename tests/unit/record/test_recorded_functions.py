@@ -218,3 +218,15 @@ def test_functions_of_a_library_between_an_own_line_and_the_break_are_recorded_w
     assert found["text"].endswith("        size = int(x.max())\n    return size")
     assert found["environment"] == {"lazy": "LIB_LAZY", "lib_off": "LIB_OFF"}
     assert list(stacks.library_functions_named_in("Graph break\nwithout a stack")) == []
+
+
+def test_functions_that_an_error_says_were_traced_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    file = tmp_path / "train.py"
+    file.write_text("def have(name):\n    return probe(name)\n\n\ndef f(x):\n    return have(x)\n")
+    told = f'Error: no\n\nfrom user code:\n   File "{file}", line 6, in f\n    return have(x)\n  File "{file}", line 2, in have\n'
+    assert [one["name"] for one in stacks.functions_traced_in(f"{told}    return probe(name)\n\nSet TORCHDYNAMO_VERBOSE=1")] == [
+        "f",
+        "have",
+    ]
+    assert list(stacks.functions_traced_in("Error: no")) == []
