@@ -133,10 +133,7 @@ def _seen(fact: Fact, told: str, process: Process | None) -> Effect:
     if fact.static:
         detail += ", although the address of each input that it writes is marked as static"
         if caches_the_decision(process):
-            detail += (
-                "; code from the cache on disk keeps what this torch decided when the address was not marked: run once with "
-                "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
-            )
+            detail += "; code from its cache on disk keeps what this torch decided when the address was not marked"
     return Effect("cudagraph_skip", "observed", detail)
 
 

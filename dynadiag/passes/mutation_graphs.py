@@ -28,7 +28,10 @@ _STATIC_SOURCE = re.compile(r"\._(?:buffers|parameters)\[|\.param_groups\[|\.sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownInput:
-    """One flat input of a graph: attributes of the graph first, then its placeholders, as AOTAutograd counts them."""
+    """One flat input of a graph: attributes of the graph first, then its placeholders, as AOTAutograd counts them.
+
+    `marked`: Dynamo itself says that its address is static.
+    """
 
     index: int
     name: str
@@ -39,6 +42,7 @@ class KnownInput:
     requires_grad: bool | None = None
     is_leaf: bool | None = None
     known_as: str | None = None
+    marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -319,6 +323,7 @@ def _recorded(index: int, entry: Mapping[str, Any]) -> KnownInput:
         requires_grad=_flag(entry.get("requires_grad")),
         is_leaf=_flag(entry.get("is_leaf")),
         known_as=_called(entry),
+        marked=isinstance(entry.get("static"), str),
     )
 
 

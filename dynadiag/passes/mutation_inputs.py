@@ -74,6 +74,7 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
     if back is None:
         unknown["bytes_written_back"] = unknown.get("where") or "the size of this input is symbolic or was not recorded"
     static = known.index in view.aot.static if view.aot is not None and view.aot.static is not None else known.static
+    static = True if known.marked else static  # metadata from the cache on disk may be that of an input without the mark (torch 2.11)
     if static is None:
         unknown["static"] = "neither AOTAutograd's metadata nor a record of the graph's inputs says so"
     no_grad = aot.under_no_grad if aot is not None else (mutation.no_grad if mutation is not None else None)

@@ -12,10 +12,16 @@ INDUCTOR = {"dynamic": None, "mode": None, "backend": "inductor", "registered": 
 GRAPHS = {"triton.cudagraphs": True, "max_autotune": False}
 
 
-def written(log, frame, name, line, backend, static=(), source="L['x']"):
+def written(log, frame, name, line, backend, static=(), source="L['x']", marked=False):
     log.start(frame=frame, name=name, line=line).tensor(source, frame=frame)
     log.graph(X, f"# File: /home/me/train.py:{line + 2} in {name}, code: x.add_(1)", "add_ = L_x_.add_(1)", "return (add_,)", frame=frame)
-    described = {"name": "l_x_", "source": source, "static": "marked" if static else None, "type": "Tensor", "dtype": "torch.float32"}
+    described = {
+        "name": "l_x_",
+        "source": source,
+        "static": "unguarded" if static or marked else None,
+        "type": "Tensor",
+        "dtype": "torch.float32",
+    }
     details = {"graph": frame, "inputs": [{**described, "shape": [4]}], "nodes": [], "strings": [], "backend": backend}
     log.artifact("dynadiag_graph", details, frame=frame)
     log.artifact("aot_forward_graph_fw_metadata", build.metadata({"data": True}, static=static), frame=frame)
@@ -82,8 +88,10 @@ def test_a_graph_that_torch_recorded_was_not_skipped(tmp_path):
     assert [(one["kind"], one["basis"]) for one in report.mutations[0].effects] == [("free", "observed")]
 
 
-def test_a_marked_input_that_torch_skipped_for_all_the_same_is_told(tmp_path):
-    log = written(build.LogBuilder(), 0, "net", 5, {**INDUCTOR, "options": GRAPHS}, static=[0])
+@pytest.mark.parametrize("static", [[0], []], ids=["metadata of now", "metadata from the cache"])
+def test_a_marked_input_that_torch_skipped_for_all_the_same_is_told(tmp_path, static):
+    """Marked after a first run on torch 2.11: what AOTAutograd kept in its cache says that the input has no fixed address."""
+    log = written(build.LogBuilder(), 0, "net", 5, {**INDUCTOR, "options": GRAPHS}, static=static, marked=True)
     log.artifact("dynadiag_environment", {"torch": "2.11.0"}, frame=None)
     problem(log, "cudagraph_skip", SKIPPED)
     report, (finding,) = told(log, tmp_path)
@@ -91,6 +99,7 @@ def test_a_marked_input_that_torch_skipped_for_all_the_same_is_told(tmp_path):
     assert (finding.code, finding.severity) == ("DM01", "warning")
     assert finding.title == "CUDA graphs were skipped for a written input that is marked as static (x)"
     assert "keeps what this torch decided when the address was not marked" in finding.why
+    assert [advice.slug for advice in finding.fix] == ["compiled-anew"]
 
 
 @pytest.mark.parametrize(("version", "again"), [("2.11.0+cu130", True), ("2.15.0", False)])
@@ -100,4 +109,4 @@ def test_a_mark_is_advised_with_the_run_that_makes_an_older_torch_heed_it(tmp_pa
     problem(log, "cudagraph_skip", SKIPPED)
     (finding,) = told(log, tmp_path)[1]
     assert finding.fix[0].after == "torch._dynamo.mark_static_address(cache)"
-    assert ("TORCHINDUCTOR_FORCE_DISABLE_CACHES=1" in finding.fix[0].text) is again
+    assert ("Then delete torch's cache on disk once" in finding.fix[0].text) is again

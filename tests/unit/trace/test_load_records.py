@@ -405,7 +405,7 @@ def test_a_frame_whose_back_end_had_not_come_back_is_not_compiled(log, tmp_path,
     ("hooks", "notes"),
     [
         ({"cudagraph_partition": "AttributeError: x", "cudagraph_rerecord": "ok"}, ["parts of graphs that Inductor keeps out"]),
-        ({"cudagraph_rerecord": "AttributeError: x", "cudagraph_skip": "ok"}, ["CUDA graphs that are re-recorded"]),
+        ({"cudagraph_rerecord": "AttributeError: x", "cudagraph_skip": "ok"}, ["recordings of CUDA graphs"]),
         ({"cudagraph_skip": "ok"}, []),  # torch 2.6 has no partitions, so that nothing is missing
     ],
 )
