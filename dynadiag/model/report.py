@@ -12,6 +12,7 @@ from dynadiag.model.run import Guard, Run
 
 SCHEMA_VERSION = 1
 
+Basis = Literal["measured", "counted", "derived"]
 Severity = Literal["error", "warning", "note"]
 
 
@@ -34,11 +35,22 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a finding is ranked by: a value, its unit, and how it was obtained (`measured`, `counted`, `derived`)."""
+    """What a finding is ranked by: a value, its unit, how it was obtained, and what else there is to say of it.
+
+    Where it is only known to lie between two ends, these are `low` and `high`, and `value` is the low one.
+    """
 
     value: float
     unit: str
-    basis: str
+    basis: Basis
+    remark: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is time that a run took or would gain, and no count."""
+        return self.basis == "measured" or self.high is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

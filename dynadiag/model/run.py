@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact, Span
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
-from dynadiag.model.location import Location
+from dynadiag.model.location import Location, PayloadRef
 
 if TYPE_CHECKING:
     from dynadiag.model.parity import ParityCall
@@ -230,9 +230,6 @@ class Problem:
 class RegionCost:
     """Run time of one compiled region over `calls` profiled steady calls (torch.profiler events, children subtracted).
 
-    Of a region behind a break `break_us` is the host's time from the graph before to its own, `waiting_us` the part of it that waits for
-    the device; with a device in the profile (`on_device`) `gain_us` is what a call gains without the break, at least and at most,
-    give or take `gain_error_us`, or `gain_why_not`; it leaves out what one `backward` in place of two gains, where one ran.
     `step_us` is the time of all profiled calls of the step without a profiler, known where a device was timed.
     """
 
@@ -245,14 +242,16 @@ class RegionCost:
     pregraph_us: float | None
     between_us: float | None
     how: str
-    break_us: float | None = None
-    waiting_us: float | None = None
-    gain_us: tuple[float, float] | None = None
-    gain_error_us: float = 0.0
-    gain_why_not: str | None = None
-    backward: bool = False
-    on_device: bool = False
     step_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallProfile:
+    """What happened when in the calls that a process profiled, and what a call takes without one where that was timed later."""
+
+    process: int
+    timeline: PayloadRef
+    period_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +381,7 @@ class Run:
     caches: tuple[CacheEvent, ...] = ()
     problems: tuple[Problem, ...] = ()
     costs: tuple[RegionCost, ...] = ()
+    profiles: tuple[CallProfile, ...] = ()
     compile_calls: tuple[CompileCall, ...] = ()
     legacy: tuple[Problem, ...] = ()
     mutation_records: tuple[MutationRecord, ...] = ()

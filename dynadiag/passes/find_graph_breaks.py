@@ -145,25 +145,37 @@ def _severity(group: Sequence[GraphBreak]) -> Severity:
 
 
 def _rank(group: Sequence[GraphBreak]) -> tuple[float, ...]:
-    """Class, then measured milliseconds, then frames left eager, then events: the numbers that `why` and `cost` show."""
+    """Class, then milliseconds (at least, at most), then frames left eager, then events: the numbers that `why` and `cost` show."""
     eager = len(unique(frame for site in group for frame in site.skipped_frames))
-    measured = _measured_ms(group)
+    measured, most = _measured_ms(group), _most_ms(group)
     kind = Priority.FAILED if any(site.fullgraph for site in group) else Priority.RAN_EAGER if eager else Priority.GRAPH_BREAK
-    return float(kind), -(measured or 0.0), -float(eager), -float(sum(site.events for site in group))
+    return float(kind), -(measured or 0.0), -(most or measured or 0.0), -float(eager), -float(sum(site.events for site in group))
 
 
 def _measured_ms(group: Sequence[GraphBreak]) -> float | None:
-    values = [site.cost.value for site in group if site.cost is not None]
-    return sum(values) if values else None
+    known = [site.cost for site in group if site.cost is not None]
+    if not known:
+        return None
+    # What calls gain without several breaks is no sum: one wait may stand for another.
+    return max(cost.value for cost in known) if any(cost.high is not None for cost in known) else sum(cost.value for cost in known)
 
 
 def _cost(group: Sequence[GraphBreak]) -> Cost:
     measured = _measured_ms(group)
     events = sum(site.events for site in group)
     if measured is None:
-        return Cost(value=float(events), unit="event" if events == 1 else "events", basis="counted: break records")
-    basis = next(site.cost.basis for site in group if site.cost is not None)
-    return Cost(value=round(measured, 4), unit="ms per call", basis=basis)
+        return Cost(value=float(events), unit="event" if events == 1 else "events", basis="counted", remark="break records")
+    known = [site.cost for site in group if site.cost is not None]
+    low, high = round(measured, 4), _most_ms(group)
+    return replace(known[0], value=low, low=None if high is None else low, high=high)
+
+
+def _most_ms(group: Sequence[GraphBreak]) -> float | None:
+    """What calls gain at most without these breaks, where only ends are known."""
+    known = [site.cost for site in group if site.cost is not None]
+    if all(cost.high is None for cost in known):
+        return None
+    return round(sum(cost.value if cost.high is None else cost.high for cost in known), 4)
 
 
 def _title(run: Run, group: Sequence[GraphBreak]) -> str:

@@ -172,7 +172,7 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
             if part
         ),
         fix=_advice(frame, run),
-        cost=Cost(value=round(one.lookup_us, 3), unit="us per call", basis=f"measured: {one.how}"),
+        cost=Cost(value=round(one.lookup_us, 3), unit="us per call", basis="measured", remark=one.how),
         evidence=(report.id, frame.id),
         rank=(float(Priority.GUARDS), -one.share),
     )

@@ -121,7 +121,7 @@ def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, 
             f"{f'; on {on}' if on else ''}."
         ),
         fix=(),
-        cost=Cost(value=float(len(calls)), unit="call" if len(calls) == 1 else "calls", basis="counted: nodes of graphs"),
+        cost=Cost(value=float(len(calls)), unit="call" if len(calls) == 1 else "calls", basis="counted", remark="nodes of graphs"),
         evidence=graphs,
         rank=(float(Priority.RANKS_DIFFER), -float(len(calls))),
     )

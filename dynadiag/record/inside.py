@@ -37,7 +37,8 @@ class Recorder:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
         self.work = WorkMeter(self, timed=cost)
-        self.calls = compiled_calls.CallCounter(self.work)
+        self.cost = CostMeter(self) if cost else None
+        self.calls = compiled_calls.CallCounter(self.work, self.cost)
         self.methods = MethodMeter(self, lambda: self.calls.begun, lambda: self.work.call is not None)
         self._dynadiag = dynadiag
         self._project = project
@@ -46,7 +47,6 @@ class Recorder:
         self._pid = os.getpid()
         self._epoch = 0
         self._errors: set[tuple[str, str]] = set()
-        self.cost = CostMeter(self) if cost else None
         self._parity_calls, self._parity_cap_bytes = parity
         self._watcher = ImportWatcher(
             {
@@ -278,6 +278,8 @@ class Recorder:
     def _on_eval_frame(self, eval_frame: ModuleType) -> None:
         switches.watch_stance(eval_frame, self.hooks)
         self.work.watch(eval_frame, self.hooks)
+        if self.cost is not None:
+            self.cost.watch_calls(eval_frame, self.hooks)
         self.calls.watch(eval_frame, self.hooks)
         self.methods.watch(eval_frame, self.hooks)
 

@@ -276,7 +276,7 @@ class _Collector:
         notes = [f"{site.reason}{_library_place(site)}" for site in sites.values()] + [
             f"breaks in {_name_of(site.own_frame)}" for site in inside.values()
         ]
-        measured = [wording.cost(site.cost) for site in sites.values() if site.cost and site.cost.basis.startswith("measured")]
+        measured = [wording.cost(site.cost) for site in sites.values() if site.cost and site.cost.is_time]
         calls = [f"calls {', '.join(names)}" for names in [draft.calls.get(line)] if names and not draft.frames]
         state: State = "break" if sites or inside else "graph" if graphs else states.get(line, "plain")
         return Rung(

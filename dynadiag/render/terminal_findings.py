@@ -33,7 +33,7 @@ def print_brief(finding: Finding, report: Report, page: Page, *, base: Path | No
     _labelled(page, "why", clean_block(_beginning(finding.why), lines=6))
     for label, advice in wording.advice_labels(finding.fix):
         _advice(label, advice, page)
-    if finding.cost is not None and finding.cost.basis.startswith("measured"):
+    if finding.cost is not None and finding.cost.is_time:
         _labelled(page, "cost", wording.cost(finding.cost))
 
 

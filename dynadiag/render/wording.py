@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,12 +86,21 @@ def number(value: float) -> str:
 
 
 def cost(item: Cost) -> str:
-    """`7 events (counted)`: a finding's cost with its unit and how the value was obtained."""
+    """`7 events (counted)`, `1.67 to 2.93 ms per call (derived: ...)`: a finding's cost with its unit and how the value was obtained."""
     unit = clean(item.unit, limit=60)
     if item.value == 1 and unit.endswith("s") and " " not in unit and len(unit) > 2:
         unit = unit[:-1]
-    finite = item.value == item.value and abs(item.value) != float("inf")
-    return f"{number(item.value) if finite else 'not known'} {unit} ({clean(item.basis, limit=240)})"
+    how = f"{clean(item.basis, limit=40)}: {clean(item.remark, limit=240)}" if item.remark else clean(item.basis, limit=40)
+    return f"{_amount(item)} {unit} ({how})"
+
+
+def _amount(item: Cost) -> str:
+    if not math.isfinite(item.value):
+        return "not known"
+    low, high = (None if end is None or not math.isfinite(end) else number(float(f"{end:.3g}")) for end in (item.low, item.high))
+    if low is None or high is None:
+        return number(item.value)
+    return f"at most {high}" if low == "0" else low if low == high else f"{low} to {high}"
 
 
 def graphs_count(report: Report) -> str:

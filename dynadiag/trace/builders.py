@@ -14,6 +14,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall
 from dynadiag.model.run import (
     BreakEvent,
+    CallProfile,
     CompileCall,
     CompileKey,
     CompileMetrics,
@@ -166,6 +167,7 @@ class RunBuilder:
     caches: list[CacheEvent] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     costs: list[RegionCost] = field(default_factory=list)
+    profiles: dict[int, CallProfile] = field(default_factory=dict)
     compile_calls: list[CompileCall] = field(default_factory=list)
     legacy: list[Problem] = field(default_factory=list)
     mutation_records: list[MutationRecord] = field(default_factory=list)

@@ -51,6 +51,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         caches=tuple(run.caches),
         problems=tuple(run.problems),
         costs=tuple(run.costs),
+        profiles=tuple(run.profiles.values()),
         compile_calls=tuple(run.compile_calls),
         legacy=tuple(run.legacy),
         mutation_records=tuple(run.mutation_records),

@@ -12,7 +12,7 @@ from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.compiled import CompiledTime, CompiledWork, EagerCall
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.run import CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
+from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
 from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.parity_records import parity
@@ -317,13 +317,6 @@ def _region(
         pregraph_us=as_float(region.get("pregraph_us")),
         between_us=as_float(region.get("between_us")),
         how=how,
-        break_us=as_float(region.get("break_us")),
-        waiting_us=as_float(region.get("waiting_us")),
-        gain_us=_ends(region.get("gain_us")),
-        gain_error_us=as_float(region.get("gain_error_us")) or 0.0,
-        backward=region.get("backward") is True,
-        gain_why_not=run.share((as_text(region.get("gain_why_not")) or "")[:LONGEST_ERROR]) or None,
-        on_device="gain_us" in region,
         step_us=step_us,
     )
 
@@ -333,9 +326,18 @@ def _step_us(facts: Mapping[str, Any]) -> float | None:
     return period_ns * rounds / 1000 if period_ns and rounds else None
 
 
-def _ends(value: object) -> tuple[float, float] | None:
-    ends = [as_float(end) for end in as_list(value)]
-    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
+def timeline(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_timeline`: what happened when in the profiled calls, read when it is needed."""
+    if run.room.take("processes with profiled calls"):
+        details = PayloadRef(process.log, record.payload_offset, record.payload_length)
+        run.profiles[process.index] = CallProfile(process.index, details)
+
+
+def period(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_period`: what a call takes without a profiler, from more calls than were timed when the timeline was written."""
+    known, period_ns = run.profiles.get(process.index), as_float(record.object().get("period_ns"))
+    if known is not None and period_ns:
+        run.profiles[process.index] = replace(known, period_ns=period_ns)
 
 
 def compiled_work(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -430,6 +432,8 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_reset": reset,
     "dynadiag_hooks": hooks,
     "dynadiag_cost": cost,
+    "dynadiag_timeline": timeline,
+    "dynadiag_period": period,
     "dynadiag_compiled_work": compiled_work,
     "dynadiag_compiled_time": compiled_time,
     "dynadiag_eager_method": eager_method,

@@ -35,6 +35,7 @@ _KINDS: dict[str, tuple[int, int]] = {
     "calls looked at": (20_000, 400),
     "timed parts of guards": (200_000, 150),
     "profiled regions": (20_000, 400),
+    "processes with profiled calls": (64, 400),
     "torch.compile calls": (20_000, 800),
     "compared calls": (100_000, 1000),
     "differences of compared calls": (30_000, 2500),

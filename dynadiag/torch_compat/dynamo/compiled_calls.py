@@ -9,6 +9,7 @@ from typing import Any
 
 from dynadiag.torch_compat.trace import stacks
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
+from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.hooks import Hooks, disguise
 
 _NAME = "_callback_from_stance"
@@ -39,11 +40,15 @@ def watch_refusals(refuse: Any, hooks: Hooks) -> Any:
 
 
 class CallCounter:
-    """How many calls of compiled functions and modules of this process have begun; None until they are counted. `work` looks at some."""
+    """How many calls of compiled functions and modules of this process have begun; None until they are counted.
 
-    def __init__(self, work: WorkMeter) -> None:
+    `work` and `cost` look at some.
+    """
+
+    def __init__(self, work: WorkMeter, cost: CostMeter | None = None) -> None:
         self.begun: int | None = None
         self._work = work
+        self._cost = cost
 
     def watch(self, eval_frame: ModuleType, hooks: Hooks) -> None:
         """Count from now on; `eval_frame` is `torch._dynamo.eval_frame`.
@@ -56,13 +61,15 @@ class CallCounter:
     def _count(self, eval_frame: ModuleType, hooks: Hooks) -> None:
         original = getattr(eval_frame, _NAME)
         self.begun = 0
-        work, finished = self._work, self._work.finished
+        work, finished, cost = self._work, self._work.finished, self._cost
 
         def dynadiag_stance(callback: Any) -> Any:
             if callback is not None and callback is not False:
                 self.begun = (self.begun or 0) + 1
                 if callback not in finished:
                     work.begins(callback, sys._getframe(1))
+                if cost is not None and not cost.done:
+                    cost.begins(callback, sys._getframe(1))
             elif work.call is not None:
                 work.aside(sys._getframe(1))
             chosen = original(callback)

@@ -149,7 +149,7 @@ class WorkMeter:
         call = self.call
         if call is not None and call.thread != threading.get_ident():
             return
-        if _encloses(frame):
+        if encloses(frame):
             return
         if call is not None:  # its end was not seen
             self._leave()
@@ -280,7 +280,7 @@ class WorkMeter:
             return
         self._told = True
         record = {
-            "function": _name(call.frame.f_locals.get("fn")),
+            "function": compiled_name(call.frame.f_locals.get("fn")),
             "call": call.number,
             "outside": found.outside,
             "regions": dict(found.regions),
@@ -305,7 +305,7 @@ def _marking(original: Callable[..., Any], marker: Any, thread: int) -> Callable
     return dynadiag_marked
 
 
-def _name(function: Any) -> str:
+def compiled_name(function: Any) -> str:
     """What was compiled; of a module, which torch calls by a method or a function of its own, the class."""
     if getattr(getattr(function, "__code__", None), "co_filename", None) == sys.modules["torch._dynamo.external_utils"].__file__:
         function = getattr(function, "__wrapped__", function)  # `wrap_inline`, 2.6 to 2.15
@@ -313,7 +313,7 @@ def _name(function: Any) -> str:
     return type(owner).__qualname__ if isinstance(owner, sys.modules["torch"].nn.Module) else target_name(function)
 
 
-def _encloses(frame: FrameType) -> bool:
+def encloses(frame: FrameType) -> bool:
     """Whether another compiled function calls the one whose wrapper has this frame: all wrappers have the same code."""
     outer = frame.f_back
     while outer is not None:

@@ -1,25 +1,53 @@
-"""Profiler events of compiled regions added up: own time, look-up, bytecode before the graph, graph, and the Python around it."""
+"""Profiler events of compiled regions added up: own time, look-up, bytecode before the graph, graph, and the Python around it.
+
+And their timeline, as a reader needs it to play host and device again: `dynadiag/facts/replayed_calls.py`.
+"""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from dynadiag.torch_compat.trace.device_timeline import Cut, Event, Timeline
 
 _REGION = "Torch-Compiled Region: "
 _LOOKUP = "TorchDynamo Cache Lookup"
 _PREGRAPH = "Pregraph bytecode"
 GRAPH = "dynadiag graph"
+CALL = "dynadiag call "
+"""What stands before the number and the name of a compiled function, around a call that no other compiled function makes."""
 _PARTS = (_PREGRAPH, GRAPH)
 # What runs inside a graph of inductor's, behind AOTAutograd's wrappers (`torch/_inductor/output_code.py`, 2.11 to 2.15).
 _CALL = "## Call CompiledFxGraph"
-# What autograd's engine calls the backward of a compiled graph (`torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15).
-_BACKWARD = "CompiledFunctionBackward"
+# What autograd's engine calls each node of a backward, and what it calls that of a compiled graph (`torch/csrc/autograd/engine.cpp` and
+# `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15).
+_NODE = "autograd::engine::evaluate_function: "
+_COMPILED_NODE = f"{_NODE}CompiledFunctionBackward"
+# Runtime and driver calls that come back only when what was asked for before is done.
+_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize")
+_RUNTIME = ("cuda", "cu", "hip")
+# Kernels that Inductor writes, which may be fused with others (2.11 to 2.15), but for its products; and names of those of libraries.
+_WRITTEN = ("triton_poi_", "triton_red_", "triton_per_", "triton_for_")
+_LIBRARY = re.compile(r"gemm|gemv|nvjet|cutlass|conv|flash|fmha|attention|cudnn|xmma|splitK|_mm_|_bmm_|triton_tem_", re.IGNORECASE)
+# A timeline of so many calls of the runtime is some megabytes.
+_MOST_ASKS = 60_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """One profiler event: nanoseconds; `correlation` ties a runtime call to the device work that it started, `sequence` an operator to the
+    node of the backward that it made.
+    """
+
+    name: str
+    begin: int
+    end: int
+    correlation: int = 0
+    stream: int = 0
+    sequence: int = -1
+    on_device: bool = False
 
 
 @dataclass
@@ -67,79 +95,104 @@ def read_events(events: Iterable[Any]) -> Profiled:
         begin = event.start_ns()
         on_device = "CPU" not in str(event.device_type())
         ids = {"correlation": event.correlation_id(), "stream": event.device_resource_id() if on_device else 0}
+        ids["sequence"] = -1 if on_device else event.sequence_nr()
         read.append(Event(name=event.name(), begin=begin, end=begin + event.duration_ns(), on_device=on_device, **ids))
         threads.append(event.start_thread_id())
     return Profiled(events=read, threads=threads)
 
 
-def summarise(profiled: Profiled, starter: str = "", period_ns: float | None = None, untimed: str = "") -> list[dict[str, Any]]:
+def summarise(profiled: Profiled) -> list[dict[str, Any]]:
     """One entry a region, means in microseconds per call.
 
     `graph_us` is the time inside the region's graph, `between_us` what is left beside it and the bytecode before it: Python and eager ops
-    up to the next region. Of a region that is entered inside another, behind a break, `break_us` is the host's time from the graph before
-    to its own, `waiting_us` how much of that waits for the device, and with a device `gain_us` what a call would gain without it, at least
-    and at most, give or take `gain_error_us`, or `gain_why_not`; `backward` says that a compiled backward ran. `period_ns` is the length of
-    a call of the region `starter` without a profiler, `untimed` why there is none.
+    up to the next region.
     """
     sums: dict[str, _Sum] = defaultdict(_Sum)
-    breaks: dict[str, list[tuple[Cut, Cut]]] = defaultdict(list)
-    calls = sorted((event.begin, event.end) for event in profiled.events if event.name.startswith(_CALL))
-    threads = [_nest(spans) for spans in _spans_by_thread(profiled).values()]
-    for root in threads:
-        _add_up(root, sums)
-        _find_breaks(root, calls, breaks)
-    gains = _gains(profiled, breaks, starter, period_ns, untimed)
-    return [_entry(name, total) | gains.get(name, {}) for name, total in sorted(sums.items()) if total.calls]
+    for spans in _spans_by_thread(profiled).values():
+        _add_up(_nest(spans), sums)
+    return [_entry(name, total) for name, total in sorted(sums.items()) if total.calls]
 
 
-def _find_breaks(span: _Span, calls: Sequence[tuple[int, int]], breaks: dict[str, list[tuple[Cut, Cut]]]) -> None:
-    """The stretches of host time between two graphs of one call, without and with the wrappers of the graphs around them."""
-    before: _Span | None = None
-    for child in span.children:
-        if child.kind == GRAPH:
-            before = child
-        elif child.kind not in (_LOOKUP, *_PARTS):
-            graph = next((part for part in child.children if part.kind == GRAPH), None)
-            if before is not None and graph is not None:
-                last = bisect_right(calls, (before.end, before.end)) - 1
-                first = bisect_left(calls, (graph.begin, 0))
-                left = calls[last][1] if last >= 0 and calls[last][0] >= before.begin else before.end
-                right = calls[first][0] if first < len(calls) and calls[first][0] < graph.end else graph.begin
-                breaks[child.kind].append((Cut(before.end, graph.begin), Cut(left, right)))
-            before = None
-        _find_breaks(child, calls, breaks)
+def timeline(profiled: Profiled) -> dict[str, Any]:
+    """What happened when, in nanoseconds from the first event on; `too_long` where it is none, because the calls ask too much of a device.
+
+    Lines of `spans` are "kind begin end name", the kinds "call" (of a compiled function, which the name says), "region", "lookup", "graph",
+    and "inner" (a graph of Inductor's behind the wrappers of AOTAutograd). Lines of `asks` are what waits or gives work to a device: begin,
+    end, events on the host since the last, nanoseconds of waiting or -1 where it does not wait, and for each work its stream, its length
+    and its kind (`_kind_of_work`). Lines of `nodes` are those of backwards: begin, end, begin of the operator that made it or -1, and
+    whether a graph was compiled for it.
+    """
+    origin = min((event.begin for event in profiled.events), default=0)
+    asks = _asks(profiled.events, origin)
+    if len(asks) > _MOST_ASKS:
+        return {"too_long": len(asks)}
+    spans = []
+    for event in profiled.events:
+        kind, name = ("inner", "") if event.name.startswith(_CALL) else _span_of(event)
+        if kind:
+            spans.append((event.begin - origin, origin - event.end, kind, name))
+    lines = [f"{kind} {begin} {-end} {name}".rstrip() for begin, end, kind, name in sorted(spans)]
+    return {"spans": lines, "asks": [_line(ask) for ask in asks], "nodes": [_line(node) for node in _nodes(profiled.events, origin)]}
 
 
-def _gains(
-    profiled: Profiled, breaks: dict[str, list[tuple[Cut, Cut]]], starter: str, period_ns: float | None, untimed: str
-) -> dict[str, dict[str, Any]]:
-    """What is known of the break before each region."""
-    starts = [event.begin for event in profiled.events if event.name == _REGION + starter]
-    timeline = Timeline(profiled.events, starts)
-    fits = timeline.on_device and period_ns is not None and timeline.calibrate(period_ns)
-    trained = any(_BACKWARD in event.name for event in profiled.events)
-    found: dict[str, dict[str, Any]] = {}
-    for name, cuts in breaks.items():
-        least, most = ([pair[side] for pair in cuts] for side in (0, 1))
-        known: dict[str, Any] = {
-            "break_us": _mean_us(sum(cut.end - cut.begin for cut in least), len(least)),
-            "waiting_us": _mean_us(timeline.waiting_ns(least), len(least)),
-        }
-        if timeline.on_device:
-            known["gain_us"] = [round(gain / 1000, 3) for gain in timeline.gain_ns(least, most)] if fits else None
-            known["gain_error_us"] = round(timeline.error_ns / 1000, 3)
-            known["backward"] = trained
-            if period_ns is None:
-                known["gain_why_not"] = untimed
-            elif not fits:
-                played, timed = timeline.period_ns / 1e6, period_ns / 1e6
-                known["gain_why_not"] = f"the replayed profile takes {played:.3f} ms per call, a call without a profiler {timed:.3f} ms"
-        found[name] = known
-    return found
+def _line(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
-def _mean_us(total_ns: float, count: int) -> float:
-    return round(total_ns / count / 1000, 3)
+def _span_of(event: Event) -> tuple[str, str]:
+    if event.on_device:
+        return "", ""
+    if event.name.startswith(CALL):
+        return "call", event.name.removeprefix(CALL)
+    if event.name.startswith(_REGION):
+        return "region", event.name.removeprefix(_REGION)
+    return {_LOOKUP: "lookup", GRAPH: "graph"}.get(event.name, ""), ""
+
+
+def _asks(events: Sequence[Event], origin: int) -> list[list[int]]:
+    device: dict[int, list[Event]] = {}
+    for event in events:
+        if event.on_device and event.correlation:
+            device.setdefault(event.correlation, []).append(event)
+    host = sorted((event for event in events if not event.on_device), key=lambda event: event.begin)
+    begins = [event.begin for event in host]
+    asks: list[list[int]] = []
+    seen = done = 0
+    for event in (one for one in host if one.name.startswith(_RUNTIME)):
+        work = device.get(event.correlation, ())
+        mine = max((one.end for one in work), default=0)
+        waits = event.name.startswith(_WAITS) or (bool(work) and mine <= event.end)
+        done = max(done, mine)
+        if not work and not waits:
+            continue
+        waited = max(0, (done if done <= event.end else 0) - event.begin) if waits else -1
+        here = bisect_right(begins, event.begin)
+        pieces = [value for one in work for value in (one.stream, one.end - one.begin, _kind_of_work(one.name))]
+        asks.append([event.begin - origin, event.end - origin, max(1, here - seen), waited, *pieces])
+        seen = here
+    return asks
+
+
+def _kind_of_work(name: str) -> int:
+    """2 for a kernel that Inductor wrote, 1 for a product, convolution or attention, which it leaves to a library, else 0."""
+    return 2 if name.startswith(_WRITTEN) else int(bool(_LIBRARY.search(name)))
+
+
+def _nodes(events: Sequence[Event], origin: int) -> list[list[int]]:
+    """An operator that makes no node may have the number of the next one that does: the last operator of a number made its node."""
+    begins = {event.sequence: event.begin for event in events if event.name.startswith(_NODE) and event.sequence >= 0}
+    repeated = Counter(event.sequence for event in events if event.name.startswith(_NODE))
+    made: dict[int, int] = {}
+    for event in events:
+        if event.begin < begins.get(event.sequence, -1):
+            made[event.sequence] = max(made.get(event.sequence, event.begin), event.begin)
+    nodes = []
+    for event in events:
+        if event.name.startswith(_NODE):
+            forward = made.get(event.sequence) if repeated[event.sequence] == 1 else None
+            known = -1 if forward is None else forward - origin
+            nodes.append([event.begin - origin, event.end - origin, known, int(event.name.startswith(_COMPILED_NODE))])
+    return sorted(nodes)
 
 
 def _spans_by_thread(profiled: Profiled) -> dict[int, list[_Span]]:

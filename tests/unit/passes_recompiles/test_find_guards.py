@@ -68,7 +68,7 @@ def test_guards_that_cost_a_measured_share_are_a_finding(builders):
     assert finding.code == "DG01"
     assert finding.title == "Guards of `step`: looking up the compiled code takes 10% of the measured calls' time"
     assert "300 guards" in finding.why and "a lookup took 100 us" in finding.why
-    assert (finding.cost.value, finding.cost.basis) == (100.0, "measured: torch.profiler, 20 steady calls")
+    assert (finding.cost.value, finding.cost.basis, finding.cost.remark) == (100.0, "measured", "torch.profiler, 20 steady calls")
 
 
 def test_a_source_with_two_odd_guards_is_named_once(builders):

@@ -175,6 +175,9 @@ class Event:
     def correlation_id(self):
         return 0
 
+    def sequence_nr(self):
+        return -1
+
 
 def test_regions_are_added_up_without_their_children():
     events = [

@@ -476,3 +476,18 @@ def test_the_summary_has_at_most_45_lines_and_counts_what_it_leaves_out(samples,
         sum(int(one) for one in re.findall(r"(\d+) more (?:error|warning|note|finding)s?[,. ]", " ".join(text.split())))
         >= len(long) - shown - 1
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.18, 0.473, "0.18 to 0.473 ms per call"), (0.0, 0.771, "at most 0.771 ms per call"), (None, None, "0.18 ms per call")],
+)
+def test_time_is_shown_with_its_range_however_it_was_obtained(samples, show, low, high, words):
+    """On a GPU the cost of a break is derived, and the screen held no millisecond at all."""
+    report = samples.sample_report()
+    basis = "measured" if high is None else "derived"
+    cost = r.Cost(value=0.18, unit="ms per call", basis=basis, remark="of 6.86 ms", low=low, high=high)
+    text = show(replace(report, findings=(replace(report.findings[0], cost=cost),)), summary=True, width=120)
+    assert f"cost   {words} ({basis}: of 6.86 ms)" in text
+    counted = r.Cost(value=3.0, unit="events", basis="counted", remark="break records")
+    assert "cost" not in show(replace(report, findings=(replace(report.findings[0], cost=counted),)), summary=True, width=120)
