@@ -5,19 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynadiag.errors import OutputError, UsageError
-from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Force, InColor, Open, Out, Quiet
+from dynadiag.errors import NoViewError, OutputError, UsageError
+from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Force, InColor, Open, Out, Outputs, Quiet
 from dynadiag_cli.progress import StatusLine, on_one_line
 
 if TYPE_CHECKING:
     from dynadiag.bench.outcome import BenchResult
     from dynadiag.bench.round_loop import Progress
+    from dynadiag.private_view.view import View
 
 EXAMPLES = """Examples:
 
@@ -109,6 +110,7 @@ def bench(
     max_s: _Max = 60.0,
     timeout_s: _Timeout = 900.0,
     remeasure: _Remeasure = False,
+    outputs: Outputs = "discard",
     out: Out = None,
     force: Force = False,
     output_format: AsFormat = "text",
@@ -155,7 +157,7 @@ def bench(
         require_in(python, "bench", oldest_python=(3, 11))
     else:
         require("bench")
-    with scratch("git") as folder, _progress() as progress:
+    with scratch("git") as folder, _view(where, outputs) as view, _progress() as progress:
         # First what may be refused: a refusal leaves no directory behind.
         specs = before_and_after(specs, where, request, Path(folder), lambda line: print(f"dynadiag: {line}", file=sys.stderr))
         directory = _directory(where, out, force)
@@ -168,6 +170,7 @@ def bench(
             remeasure=remeasure,
             prices=prices,
             keep=lambda so_far: _keep(so_far, directory),
+            view=None if view is None else view.and_passed(directory, Path(folder)),
         )
         result = run(specs, options, progress)
     try:
@@ -180,6 +183,24 @@ def bench(
         open_page(directory)
     worse = base is not None and not result.interrupted and _regressed(result, base)
     raise typer.Exit(1 if worse else result.exit_status)
+
+
+@contextmanager
+def _view(where: str, outputs: str) -> Iterator[View | None]:
+    """What the arms see of the user's files, which are as before when they have ended."""
+    from dynadiag.private_view.choosing import private_view, roots_of
+    from dynadiag.record.project_root import project_root
+
+    here = Path.cwd()
+    file = Path(where if where.endswith(".py") else where.rpartition(":")[0])
+    with ExitStack() as stack:
+        view = None
+        try:
+            if outputs == "discard":
+                view = stack.enter_context(private_view(roots_of(project_root(file if file.suffix else here / "__main__.py"), here)))
+        except NoViewError as error:
+            print(f"dynadiag: {error.message}: what the arms write stays", file=sys.stderr)
+        yield view
 
 
 def _directory(where: str, out: Path | None, force: bool) -> Path:

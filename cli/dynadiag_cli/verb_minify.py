@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.options import LONGEST_S, Force, Open, Out
+from dynadiag_cli.options import LONGEST_S, Force, Open, Out, Outputs
 
 EXAMPLES = """Examples:
 
@@ -116,6 +116,7 @@ def minify(
     bisect: _Bisect = True,
     jobs: _Jobs = None,
     timeout_s: _Timeout = 300.0,
+    outputs: Outputs = "discard",
     quiet: _Quiet = False,
     open_report: Open = False,
 ) -> None:
@@ -146,6 +147,7 @@ def minify(
         backend=backend,
         as_script=as_script,
         capture_always=capture == "always",
+        keep_outputs=outputs == "all",
         command=command_line(),
     )
     program = Target("module" if ctx.meta.get(MODE) == "module" else "script", tuple(target))

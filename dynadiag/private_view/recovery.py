@@ -32,6 +32,8 @@ def recover_dead() -> list[str]:
         for what, folder in dead_folders(str(base)):
             if what == UNDO:
                 failed += recover(Path(folder))
+                if not any(Path(folder).glob("view-*")):  # one may still be looked after
+                    remove_tree(Path(folder))
     return failed
 
 

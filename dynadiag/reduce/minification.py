@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import dynadiag
-from dynadiag.errors import DynadiagError, NothingFoundError, OutputError, UsageError
+from dynadiag.errors import DynadiagError, NothingFoundError, NoViewError, OutputError, UsageError
 from dynadiag.json_lines import value_of
+from dynadiag.private_view.choosing import private_view, roots_of
+from dynadiag.private_view.view import View
 from dynadiag.record import Target
 from dynadiag.record import directory as run_directory
+from dynadiag.record.project_root import project_root
 from dynadiag.record.target import check_script
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.session import Message, SessionOptions, reduce_captured, reduce_script
@@ -218,9 +221,9 @@ class _Minification:
         suspect: Suspect | None = None
         options = self.options
         try:
-            with self.watch.capturing() as say:
+            with self._view() as view, self.watch.capturing() as say:
                 every = options.kind in SILENT
-                how = CaptureOptions(timeout_s=options.timeout_s, every=every, always=options.capture_always, say=say)
+                how = CaptureOptions(timeout_s=options.timeout_s, every=every, always=options.capture_always, say=say, view=view)
                 suspect, captures = find_and_capture(self.target, self.directory, how)
             if suspect is not None and suspect.phase != "script":
                 self.watch.say(f"{_FAILS[suspect.phase].format(suspect.graph)}: {' '.join(suspect.title.split())[:200]}")
@@ -234,6 +237,20 @@ class _Minification:
                 # Wrong numbers show in a script only by an assertion of its own, and this one ended well.
                 raise NothingFoundError(f"nothing failed: the script succeeded, and {error.message}", exit_code=1) from error
             return self._script_instead(error, suspect.said if suspect is not None else None)
+
+    @contextlib.contextmanager
+    def _view(self) -> Iterator[View | None]:
+        """What the runs of the script see of the user's files, which are as before when they are over."""
+        here = Path.cwd()
+        script = Path(self.target.argv[0]) if self.target.kind == "script" else here / "__main__.py"
+        with contextlib.ExitStack() as stack:
+            view = None
+            try:
+                if not self.options.keep_outputs:
+                    view = stack.enter_context(private_view(roots_of(project_root(script), here)))
+            except NoViewError as error:
+                self.watch.say(f"{error.message}: what the script writes stays")
+            yield view
 
     def _script_is_worth_a_try(self, error: DynadiagError) -> bool:
         """Where its graph alone does not show the failure, or cannot be taken out of it."""

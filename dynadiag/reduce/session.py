@@ -41,7 +41,7 @@ class SessionOptions:
     `memory_limit_mib` is what a run of the graph may take besides what the process has; `ablation` runs the result with each layer of the
     compiler for the report (None: with those that the guilty layer was found by); `level` is auto, dynamo or aot; `bisect` looks for the
     guilty pass and option; `jobs` candidates are tested at once (None: half the cores, at most four). `command` is what was typed, in the
-    report.
+    report. With `keep_outputs` the runs of the script leave the files that they write.
     """
 
     timeout_s: float = 300.0
@@ -57,6 +57,7 @@ class SessionOptions:
     as_script: bool = False
     capture_always: bool = False
     command: str = ""
+    keep_outputs: bool = False
 
     def check_match(self) -> None:
         """Raise UsageError where `match` is no regular expression."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, STATE, VARIABLE, CaptureSettings
 from dynadiag.errors import NothingFoundError
 from dynadiag.json_lines import value_of
+from dynadiag.private_view.view import View
 from dynadiag.record import RecordOptions, RecordResult, Target, record
 from dynadiag.reduce.core.failure import Said, said_by
 
@@ -43,7 +44,8 @@ class Suspect:
 class CaptureOptions:
     """How to run the script. `every` captures each graph at its first call; `always` at each call, so that one run is enough.
 
-    `quiet` keeps what the script prints in a file; `say` is told which run begins.
+    `quiet` keeps what the script prints in a file; `say` is told which run begins. With a `view` the user's files are afterwards as they
+    were.
     """
 
     python: str | None = None
@@ -52,6 +54,7 @@ class CaptureOptions:
     always: bool = False
     quiet: bool = False
     say: Callable[[str], None] = lambda text: None
+    view: View | None = None
 
 
 def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tuple[Suspect | None, list[Path]]:
@@ -155,7 +158,8 @@ def _run(target: Target, out: Path, name: str, settings: CaptureSettings, option
     how = RecordOptions(out=folder / "run", force=True, python=options.python, timeout_s=options.timeout_s)
     output = folder / "output.txt" if options.quiet else None
     # The recorder's bootstrap, which runs in the script's process, also starts the capture.
-    result = record(target, replace(how, output=output, environment={VARIABLE: settings.dumps()}))
+    view = None if options.view is None else options.view.and_passed(out)
+    result = record(target, replace(how, output=output, environment={VARIABLE: settings.dumps()}, view=view))
     if result.interrupted:
         raise KeyboardInterrupt
     return folder, result

@@ -72,7 +72,8 @@ with torch.no_grad():
 
 @pytest.mark.slow
 def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+    """What its arms write into files is gone afterwards."""
+    (tmp_path / "script.py").write_text("open('results.csv', 'a').write('row')" + SCRIPT)
     (tmp_path / "fixed.py").write_text(SCRIPT.replace("GELU", "ReLU").replace("range(2)", "range(9)"))
     done = bench(tmp_path, "--arms", "eager", "--after", "fixed.py", "--max-rounds", "20", "--json", "script.py", "--", "5")
     assert done.returncode == 1, done.stderr
@@ -90,6 +91,7 @@ def test_a_script_without_a_mark_is_taken_over_and_compared_with_its_fix(tmp_pat
     assert wrong["worst"] == "output" and "before the change" in wrong["detail"]
     assert {arm["status"] for arm in document["arms"]} == {"ok"}
     assert "the script prints 1" in (tmp_path / "dynadiag-runs/latest/arm-0.log").read_text()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["dynadiag-runs", "fixed.py", "script.py"]
 
 
 @pytest.mark.slow
