@@ -7,6 +7,14 @@ from collections.abc import Sequence
 
 from dynadiag.model.report import Advice
 
+CLONE_WHAT_IS_KEPT = Advice(
+    slug="clone-what-is-kept",
+    text=(
+        "Clone what you keep: y = compiled(x).clone(). Under mode='reduce-overhead' an output lives in the memory of a CUDA graph, "
+        "which the next call overwrites; torch.compiler.cudagraph_mark_step_begin() marks where a step begins."
+    ),
+    options=("torch.compiler.cudagraph_mark_step_begin",),
+)
 _SKIP_SIZES = "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs"
 
 
@@ -72,6 +80,13 @@ def skip_advice(reason: str) -> tuple[Advice, ...]:
         return partition_advice(("Conditional ops",), ())
     if "cpu device" in reason or "multiple devices" in reason:
         return partition_advice(("cpu ops",), ())
+    if "mutated inputs" in reason:
+        text = (
+            "A CUDA graph must not write its inputs. Return the new value and assign it outside of the compiled function, or make the "
+            "tensor one with a fixed address: a buffer or parameter of the module, or `torch._dynamo.mark_static_address(tensor)` before "
+            "the first call."
+        )
+        return (Advice(slug="no-write-into-inputs", text=text, options=("torch._dynamo.mark_static_address",)),)
     if "dynamic" in reason:
         return partition_advice(("dynamic shape ops",), ())
     return ()

@@ -13,12 +13,12 @@ from types import MappingProxyType
 OLD_TYPES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), gb_id)
     for pattern, gb_id in (
-        (r"^data-dependent jump|^generic_jump tensorvariable", "GB0170"),
+        (r"^data-dependent jump|^generic_jump tensorvariable|dynamic control flow is not supported", "GB0170"),
         (r"^tensor\.item$", "GB0124"),
         (r"^tensor\.backward$", "GB0123"),
         (r"^'?skip function graph_break ", "GB0025"),
         (r"^call torch\._dynamo\.disable\(\) wrapped function", "GB0098"),
-        (r"^builtin: print ", "GB0059"),
+        (r"^builtin: print |^call_function builtinvariable\(print\)", "GB0059"),
         (r"^logger not supported for non-export cases", "GB0291"),
         (r"^dynamic shape operator: ", "GB0036"),
         (r"^data dependent operator: ", "GB0033"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynadiag.advice.cuda_graphs import CLONE_WHAT_IS_KEPT
 from dynadiag.facts.guard_sources import readable
 from dynadiag.model import codes
 from dynadiag.model.report import Advice
@@ -90,11 +91,7 @@ def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> t
         )
         return (Advice(slug="out-of-place", text=text),)
     if code == codes.OVERWRITTEN_LATER:
-        text = (
-            "Clone what you keep: y = compiled(x).clone(). Under mode='reduce-overhead' an output lives in the memory of a CUDA graph, "
-            "which the next call overwrites; torch.compiler.cudagraph_mark_step_begin() marks where a step begins."
-        )
-        return (Advice(slug="clone-what-is-kept", text=text, options=("torch.compiler.cudagraph_mark_step_begin",)),)
+        return (CLONE_WHAT_IS_KEPT,)
     if code in (codes.OTHER_METADATA, codes.OTHER_ALIASES):
         text = (
             "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "

@@ -64,7 +64,7 @@ class Cause:
     split: Split | None = None
     dynamic: bool | None = None
     made_constant: bool = False
-    one_group: bool = False
+    one_group: bool | None = False
     float32: bool = False
     passed_before: frozenset[str] = frozenset()
     beside: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from dynadiag.advice.changed_objects import counts_attribute
 from dynadiag.advice.recompile_cause import CONFIG, Cause
@@ -26,7 +27,10 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
     if not is_number(cause):
         return ()
     if ".param_groups[" in cause.source:
-        return _learning_rate() if is_learning_rate(cause) and cause.one_group else ()
+        if not is_learning_rate(cause) or cause.one_group is False:
+            return ()
+        unsure = "" if cause.one_group else "Where the optimizer has one group of parameters: "
+        return (replace(one, text=f"{unsure}{one.text}") for one in _learning_rate())
     if is_module_integer(cause):
         return _module_integer(cause)
     if cause.made_constant:

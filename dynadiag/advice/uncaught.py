@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.cuda_graphs import NUMBER_READ
 from dynadiag.advice.streams import STREAMS_OUTSIDE
-from dynadiag.facts.lookups import first_graphs
+from dynadiag.facts.lookups import first_graphs, is_from_text
 from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import normal_path, own_frame
 from dynadiag.facts.wording import base_name, script_arguments, short_place
@@ -41,7 +41,7 @@ _OF_STREAMS = re.compile(r"no fake impl registered for <CustomOpDef\(streams::\w
 _NO_COMPILER = re.compile(r"\bInvalidCxxCompiler: No working C\+\+ compiler found")  # `torch/_inductor/exc.py`, 2.15
 # Nothing of the compiler failed: the back end has no such name, the program asked for what cannot be.
 _NO_REPRODUCER = frozenset(
-    {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
+    {"InvalidBackend", "ConstraintViolationError", "ResetRequired", "RecompileError", "RecompileLimitExceeded", "FailOnRecompileLimitHit"}
 )
 _COMPARE = Advice(
     slug="compare-with-eager",
@@ -96,7 +96,7 @@ def failure_advice(text: str, kind: str, run: Run, frame: Frame) -> tuple[Advice
     if kind in _NO_REPRODUCER:
         return ()
     eager = (_COMPARE,) if kind == "TorchRuntimeError" else ()
-    command = minify_command(run, frame)
+    command = minify_command(run, frame) or ("dynadiag minify SCRIPT" if is_from_text(run) else None)
     layer = "if one graph fails on its own, also the compiler layer that fails"
     shows = f"`{command}` finds the smallest program that fails in this way; {layer}."
     return eager if command is None else (*eager, Advice(slug="minify", text=shows, follows=bool(eager)))

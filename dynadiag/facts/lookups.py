@@ -110,6 +110,11 @@ def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int
     return {key: tuple(frames) for key, frames in _grouped(run.frames, code_key).items()}
 
 
+def is_from_text(run: Run) -> bool:
+    """Whether it is known only from what torch printed, which shows neither what was compiled nor what ran eagerly without a word."""
+    return any(process.from_text for process in run.processes) and not run.info.command
+
+
 def process_of(run: Run, index: int) -> Process | None:
     """The process with this index, or None."""
     if 0 <= index < len(run.processes) and run.processes[index].index == index:  # as `trace` numbers them

@@ -50,8 +50,10 @@ def frame_text(frame: Frame | None) -> str:
         return "an unknown frame"
     place = "" if frame.file is None else f" ({short_place(Location(frame.file, frame.line))})"
     line = resume_line(frame.name)
+    if frame.name is None and frame.key.frame is None:
+        return "a compiled function that is not named"
     name = frame.name or "an unnamed frame" if line is None else f"{source_function(frame.name)}, resumed at line {line}"
-    return f"{name}{place} [{frame.key.text}]"
+    return f"{name}{place}" if frame.key.frame is None and frame.key.autograd is None else f"{name}{place} [{frame.key.text}]"
 
 
 def frame_location(frame: Frame) -> Location | None:

@@ -60,6 +60,7 @@ class Process:
 
     `machine` is what PyTorch's bug form asks of the machine, by the names that `torch.utils.collect_env` gives it. `alike` is the index of
     the process that was read in its place, because the digests of both ranks are equal: nothing else in the run is of this process.
+    `from_text`: it is known from lines that torch printed (a text log, a pasted warning), which do not show what was not printed.
     """
 
     index: int
@@ -86,6 +87,7 @@ class Process:
     no_work: str | None = None
     finished: bool = False
     alike: int | None = None
+    from_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ _TYPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         (
             CONTROL_FLOW,
             r"data-dependent (?:branching|jump|assertion|expression)|assertion failed on symbolic shapes|guard_scalar branch|__bool__$"
-            r"|truth value",
+            r"|truth value|^generic_jump tensorvariable|dynamic control flow is not supported",
         ),
         (
             SCALAR_READ,

@@ -149,7 +149,7 @@ def _explained(said: str) -> str:
 
 def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, raised: Problem | None) -> Finding:
     metrics, said = frames[0].metrics, _said(frames[0])
-    kind = (None if metrics is None else metrics.fail_type) or "an error"
+    kind = (None if metrics is None else metrics.fail_type) or frames[0].fail_type or "an error"
     line = _failed_at(frames[0], raised, run)
     begins = None if line is not None else _graph_begins(frames[0], known, run)
     message = message if begins is None else f"{message.rstrip('.')} (the graph begins at line {begins.line})"

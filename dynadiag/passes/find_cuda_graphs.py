@@ -9,7 +9,7 @@ from dynadiag.advice.cuda_graphs import SIZES_THAT_REPEAT, partition_advice, rer
 from dynadiag.facts.cuda_graphs import is_skip_for_writes, recorded_as_cuda_graphs, skipped_for_writes
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
-from dynadiag.facts.lookups import traced_by_frame
+from dynadiag.facts.lookups import is_from_text, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_entry, own_frame
 from dynadiag.facts.wording import frame_text, listed, plural, times, unique
 from dynadiag.model import codes
@@ -20,6 +20,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.trace.stacks import printed_stack
 
 _PARTS = re.compile(r"partition \d+ of (?P<parts>\d+) is no CUDA graph \((?P<kept>\d+) are\): (?P<why>.*)", re.DOTALL)
+_WARNED = re.compile(r"torch warned of (?P<count>\d{1,9}) sizes$")
 _COUNT = re.compile(r"recorded (?P<count>\d{1,6}) times: (?P<why>.*)", re.DOTALL)
 _SIZES = re.compile(r"met (?P<count>\d{1,6}) sizes: ")
 _ANOTHER_SIZE = "another size"
@@ -56,7 +57,8 @@ def _key(problem: Problem, run: Run) -> tuple[object, ...] | None:
     where = _where(problem, run)
     place = None if where is None else (where.file, where.line)
     if problem.kind == "cudagraph_skip":
-        return None if is_skip_for_writes(problem.kind, problem.text) else (codes.CUDA_GRAPH_SKIPPED, place, _first(problem.text))
+        told = is_skip_for_writes(problem.kind, problem.text) and not is_from_text(run)  # as a mutation, which a text does not show
+        return None if told else (codes.CUDA_GRAPH_SKIPPED, place, _first(problem.text))
     if problem.kind == "cudagraph_partition" and _PARTS.match(problem.text):
         return (codes.CUDA_GRAPH_CUT, place, tuple(reason for reason, _ in _operators(problem))) if _operators(problem) else None
     if problem.kind == "cudagraph_rerecord" and (match := _COUNT.match(problem.text)):
@@ -67,6 +69,8 @@ def _key(problem: Problem, run: Run) -> tuple[object, ...] | None:
     if problem.kind == "cudagraph_sizes" and _SIZES.match(problem.text):
         done = problem.frame in recorded_as_cuda_graphs(run) or problem.frame in skipped_for_writes(run)
         return None if done or problem.frame is None else (codes.CUDA_GRAPH_NEVER, place)
+    if problem.kind == "cudagraph_warned" and _WARNED.match(problem.text):
+        return codes.CUDA_GRAPH_AGAIN, place, problem.text
     return None
 
 
@@ -121,7 +125,8 @@ def _unit(code: str, group: Sequence[Problem]) -> Sequence[object]:
 def _skipped(group: Sequence[Problem], run: Run) -> Finding:
     reason = _first(group[0].text)
     short = reason.removeprefix("skipping cudagraphs due to ").removeprefix("skipping cudagraph due to ")
-    why = f"torch: {reason}. {_frames(group, run)} ran kernel by kernel, without a CUDA graph."
+    frames = _frames(group, run)
+    why = f"torch: {reason}. {frames[:1].upper()}{frames[1:]} ran kernel by kernel, without a CUDA graph."
     return _made(
         codes.CUDA_GRAPH_SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run
     )
@@ -161,6 +166,10 @@ def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
 
 
 def _again(group: Sequence[Problem], run: Run) -> Finding:
+    if (warned := _WARNED.match(group[0].text)) is not None:
+        met = f"torch has met {warned['count']} distinct sizes of an input"
+        why = f"{met}. Each that comes again is recorded as a CUDA graph of its own, which takes time and keeps memory."
+        return _made(codes.CUDA_GRAPH_AGAIN, f"CUDA graphs: {met}", None, why, rerecord_advice("another size"), group, run)
     found = [match for problem in group if (match := _COUNT.match(problem.text))]
     reason = _first(found[-1]["why"])
     said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"

@@ -13,6 +13,7 @@ from dynadiag.advice.recompile_reasons import reason, split_off
 from dynadiag.advice.recompile_values import sides_of_integer
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.facts.fingerprint import Subject, fingerprints
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.state_setters import lines_that_set
 from dynadiag.facts.user_frames import (
     entry_stack,
@@ -309,7 +310,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
         why=_why(group, inside, seconds, run) + left,
         fix=fixes,
-        cost=Cost(value=float(events), unit="recompiles", basis="counted"),
+        cost=None if hit and is_from_text(run) else Cost(value=float(events), unit="recompiles", basis="counted"),
         evidence=(
             *(step.id for one in everything for step in one.code.steps),
             *unique((*(one.code.named.id for one in everything), *refused)),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
@@ -75,8 +76,8 @@ def _in_backward(problem: Problem, run: Run) -> bool:
 def _by_compiled_code(problem: Problem, run: Run) -> bool:
     """Whether torch.compile's code raised it after compiling: the innermost frame of the stack is there, and no compilation raised it."""
     paths = [normal_path(place.file) for place in problem.stack]
-    if not paths or _PASSED_ON.search(paths[-1]) or not _RUN_TIME.search(paths[-1]):
-        return False
+    if not paths or _PASSED_ON.search(paths[-1]) or not (_RUN_TIME.search(paths[-1]) or is_from_text(run)):
+        return False  # of a text those only were kept that torch's run-time code or its generated code raised
     if any(_TRACING.search(path) for path in paths) or _OF_MUTATIONS.search(problem.text) or is_write_in_backward(problem.text):
         return False
     return not raised_by_compilation(problem, run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, short_place, unique
 from dynadiag.model.location import Location
@@ -53,8 +54,8 @@ def _disabled_by_config(run: Run) -> bool:
 
 
 def nothing_compiled(run: Run) -> Nothing | None:
-    """Why the run compiled nothing, or None when something was compiled, broke or failed (other findings tell those)."""
-    if run.graphs or run.breaks or run.legacy or any(frame.outcome != "skipped" for frame in run.frames):
+    """Why the run compiled nothing; None when something was compiled, broke or failed (other findings tell those), and for a text."""
+    if run.graphs or run.breaks or run.legacy or is_from_text(run) or any(frame.outcome != "skipped" for frame in run.frames):
         return None
     if run.frames:
         return _all_skipped(run)

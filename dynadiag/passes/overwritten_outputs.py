@@ -49,7 +49,7 @@ def overwritten_output(problem: Problem, run: Run) -> Overwritten | None:
     outside = problem.stack[: entered[0]] if entered else problem.stack
     inside = {(place.file, place.function) for place in problem.stack[len(outside) :]} if entered else set()
     reads_own = made is not None and (made.file, made.function) in inside
-    where = own_frame(outside, run)
+    where = own_frame(outside, run) or (made if not problem.stack else None)  # of a text that has torch's message alone
     calls = (*_calls(made, run), *((where,) if reads_own and where is not None else ()))
     return Overwritten(
         where, made, tuple({(line.file, line.line): line for line in calls}.values()), told["gradient"] is not None, reads_own

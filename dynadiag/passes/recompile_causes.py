@@ -10,6 +10,7 @@ from dynadiag.advice.changed_objects import Changes, changed_beside, changed_obj
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import stripped
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import (
     callers,
     full_place,
@@ -45,7 +46,7 @@ class Facts:
     stays: int
     called: Called
     split: Split | None
-    one_group: bool
+    one_group: bool | None
     float32: bool
     passed_before: frozenset[str]
     changes: Changes
@@ -119,9 +120,11 @@ def changes_of(code: CodeObject, run: Run) -> Changes:
     return frozenset().union(*(known.get(frame.id, ()) for frame in code.frames))
 
 
-def has_one_group(code: CodeObject, run: Run) -> bool:
-    """Whether the code object was given tensors of the optimizer's first parameter group and of no other one."""
+def has_one_group(code: CodeObject, run: Run) -> bool | None:
+    """Whether the code object was given tensors of the optimizer's first parameter group and of no other one; None for a text."""
     groups = _groups(run)
+    if is_from_text(run) and not groups:
+        return None
     return set().union(*(groups.get(frame.id, ()) for frame in code.frames)) == {"0"}
 
 

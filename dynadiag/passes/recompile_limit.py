@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynadiag.facts.lookups import process_of
+from dynadiag.facts.lookups import is_from_text, process_of
 from dynadiag.facts.user_frames import of_last_run
-from dynadiag.model.run import CompileMetrics, Run
+from dynadiag.model.run import CompileMetrics, Frame, Run
 from dynadiag.passes.transitions import CodeObject
 
 # torch's defaults in 2.11 and 2.15 (`torch/_dynamo/config.py`).
 _DEFAULT_LIMIT = 8
 _DEFAULT_ACCUMULATED_LIMIT = 256
+_PRINTED = re.compile(r"torch\._?dynamo hit (?:config\.|recompilation )?(?P<name>\w+)(?: \((?P<value>\d{1,9})\))?")
 _LIMIT_REACHED = re.compile(r"exceeding the (?P<name>\w+) cache size limit \(currently set to (?P<value>\d{1,9})\)")
 
 
@@ -33,13 +35,39 @@ class Limit:
 
 def recompile_limit(code: CodeObject, run: Run) -> Limit:
     """How far a code object is from the recompile limit, and which attempts were refused because of it."""
-    reached = [found for frame in code.frames if (found := _refused(frame.metrics)) is not None]
+    reached = [found for frame in code.frames if (found := _refused(frame.metrics) or _printed(frame, run)) is not None]
     refused = _refused_frames(run)
     hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
     named = next((found for found in reached if found[1] is not None), None)
     name = named[0] if named else "recompile_limit"
     value = named[1] if named and named[1] is not None else _recorded(code) or _configured(run, code.key[0], name)
-    return Limit(name, value, _entries(code, hit), hit, _unfinished(code, run))
+    entries = max(_entries(code, hit), _entries_printed(code, name, value, run))
+    return Limit(name, value, entries, hit, _unfinished(code, run))
+
+
+def _printed(frame: Frame, run: Run) -> tuple[str, int | None] | None:
+    """Option and value in the warning that torch prints by default, where that is all that is known."""
+    found = _PRINTED.match(_limits_printed(run).get(frame.id, ""))
+    if found is None:
+        return None
+    return found["name"].replace("cache_size_limit", "recompile_limit"), int(found["value"]) if found["value"] else None
+
+
+def _entries_printed(code: CodeObject, name: str, value: int | None, run: Run) -> int:
+    """How many versions a text shows: at the limit as many as it allows, else as the compile ids count; each recompile adds one."""
+    if not is_from_text(run):
+        return 0
+    refused = [frame for frame in code.frames if frame.id in _limits_printed(run)]
+    if not refused:
+        made = [frame.key.compile for frame in code.frames if frame.outcome != "failed" and frame.key.compile is not None]
+        return max(made) + 1 if made else 1 + sum(step.frame.outcome != "failed" for step in code.steps)
+    return value if name == "recompile_limit" and value is not None else max(frame.key.compile or 0 for frame in refused)
+
+
+@of_last_run
+def _limits_printed(run: Run) -> Mapping[str | None, str]:
+    """By frame the warning of a limit, in a text."""
+    return {one.frame: one.text for one in run.problems if one.kind == "recompile_limit"} if is_from_text(run) else {}
 
 
 def _unfinished(code: CodeObject, run: Run) -> int:

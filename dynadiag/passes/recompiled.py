@@ -114,6 +114,8 @@ def limit_text(group: Group) -> list[str]:
             return ["Under `fullgraph=True` the next variant raised an error instead of running eagerly."]
         versions = plural(limit.entries, "compiled version")
         refused = f"torch refused {len(limit.hit)} of these recompiles and no longer compiles it"
+        if not limit.entries:
+            return [f"{refused}: calls that match no compiled version run eagerly from then on, and so does what they call."]
         return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
     if limit.unfinished:
         of = "" if limit.value is None else f" of at most {limit.value}"

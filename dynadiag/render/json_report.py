@@ -249,6 +249,7 @@ def _process(process: Process) -> dict[str, Any]:
         "calls": process.calls,
         "finished": process.finished,
         "alike": process.alike,
+        "from_text": process.from_text,
     }
 
 

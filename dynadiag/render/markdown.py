@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.render import wording
@@ -11,7 +12,7 @@ from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY
 from dynadiag.render.markdown_text import code, details, fenced, fitting, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
-from dynadiag.render.verdict import counts, ending, verdict
+from dynadiag.render.verdict import NOT_IN_TEXT, counts, ending, verdict
 
 
 def render(report: Report) -> str:
@@ -28,6 +29,8 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
         yield f"**{wording.nothing_words(report)}.**"
     elif (said := verdict(report)) is not None:
         yield f"**{prose(said)}.**"
+    if is_from_text(report.run) and not report.run.graphs:
+        yield NOT_IN_TEXT
     yield table(("what", "count"), [(name, prose(value)) for name, value in counts(report)])
     yield "## Findings"
     yield from _findings(report, rows)

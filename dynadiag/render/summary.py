@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from dynadiag.facts.compiled_work import compiled_work
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.wording import script_arguments
 from dynadiag.model import codes
 from dynadiag.model.report import Report
@@ -15,10 +16,11 @@ from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean
-from dynadiag.render.verdict import ending, verdict
+from dynadiag.render.verdict import NOT_IN_TEXT, ending, verdict
 
 LABEL = "bold"
 _REASONS = 3
+NOTHING_IN_TEXT = "the text shows no graph break, recompile or fallback"
 
 
 def write_opening(report: Report, page: Page) -> None:
@@ -31,7 +33,11 @@ def write_opening(report: Report, page: Page) -> None:
         limited = not work.compiled and any(one.kind == "recompile_limit" for one in report.fallbacks)
         page.line(f"{wording.compiled_work(work)}{'; the recompile limit was hit' if limited else ''}", style="bold")
     counts = list(present(report, told=told))
-    if counts or not wording.nothing_compiled(report):
+    if is_from_text(report.run):
+        page.parts(counts or [NOTHING_IN_TEXT], ", ", prefix="the text shows: " if counts else "", style="bold")
+        if not report.run.graphs:
+            page.line(NOT_IN_TEXT)
+    elif counts or not wording.nothing_compiled(report):
         page.parts(counts or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
     _circumstances(report, page)
 
@@ -116,6 +122,9 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
 
 def no_findings(report: Report, page: Page) -> None:
     """That there are none, which is good news only where something was compiled."""
+    if is_from_text(report.run):
+        page.line("No findings in what the text shows.", style="bold")
+        return
     if not wording.nothing_compiled(report):
         page.line("No findings.", style="bold green")
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.report import Report
 from dynadiag.render import wording
 from dynadiag.render.brief import BRIEF_LIMIT, BRIEF_LINES, write_summary
@@ -32,7 +33,7 @@ from dynadiag.render.summary import (
     write_verdict,
 )
 from dynadiag.render.terminal_findings import print_finding
-from dynadiag.render.verdict import counts, verdict
+from dynadiag.render.verdict import NOT_IN_TEXT, counts, verdict
 
 DEFAULT_LIMIT = 10
 NOTES_LIMIT = 8
@@ -134,6 +135,8 @@ def _headline(report: Report, page: Page) -> None:
         page.blank()
         write_verdict(report, page)
     page.blank()
+    if is_from_text(report.run) and not report.run.graphs:
+        page.line(NOT_IN_TEXT)
     for label, value in counts(report):
         page.line(value, prefix=Text(f"  {label:<14}", style="bold"))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dynadiag.facts.almost_nothing import almost_nothing, left_in_python
 from dynadiag.facts.compiled_work import Work, compiled_work, why_no_work
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -17,6 +18,8 @@ from dynadiag.render import wording
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
+NOT_SHOWN = "the text does not show it"
+NOT_IN_TEXT = "How many graphs were compiled, and what ran eagerly without a message, the text does not show."
 _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8
@@ -57,11 +60,12 @@ def _next_to_nothing(work: Work, report: Report) -> bool:
 def counts(report: Report) -> tuple[tuple[str, str], ...]:
     """All counts of a report with their names, also those that are zero; sanitised."""
     summary, work = report.summary, compiled_work(report.run)
+    unseen = is_from_text(report.run) and not report.run.graphs
     time_why = report.compile_time.why if report.compile_time else None
     return (
         ("compiled", f"not known: {clean(why_no_work(report.run) or '')}" if work is None else wording.compiled_work(work)),
-        ("frames", wording.frames_count(report)),
-        ("graphs", wording.graphs_count(report) + wording.graphs_size(report)),
+        ("frames", NOT_SHOWN if unseen else wording.frames_count(report)),
+        ("graphs", NOT_SHOWN if unseen else wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", wording.recompiles_count(report)),
         ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from dynadiag.facts.compiled_work import Work
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.wording import NO_RECORDS, listed, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -313,7 +314,7 @@ def failed_passes(report: Report) -> str | None:
 
 def nothing_compiled(report: Report) -> bool:
     """Whether the run compiled no graph at all, which is said before everything else."""
-    return report.summary.graphs == 0 and report.summary.frames_compiled == 0
+    return report.summary.graphs == 0 and report.summary.frames_compiled == 0 and not is_from_text(report.run)
 
 
 def nothing_words(report: Report) -> str:

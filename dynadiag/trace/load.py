@@ -15,10 +15,11 @@ from dynadiag.trace import mutation_events, own_records, room, torch_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
 from dynadiag.trace.digest import is_cut
 from dynadiag.trace.finish import finish
+from dynadiag.trace.pasted_text import LARGEST_PASTED
 from dynadiag.trace.phases import quick_event
 from dynadiag.trace.rank_logs import Progress, RankLogs, compare_ranks
 from dynadiag.trace.recorded_digest import bytes_told
-from dynadiag.trace.records import Piece, Record, scan
+from dynadiag.trace.records import Piece, Record, holds_record, scan
 from dynadiag.trace.room import LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
 from dynadiag.trace.text_log import TextReader
@@ -164,6 +165,11 @@ class _LogReader:
 
     def read(self, stream: OpenLog, on_read: Callable[[int], None]) -> None:
         """Reads the log from its beginning to its end."""
+        data = stream.read_small(LARGEST_PASTED)
+        if data is not None and not holds_record(data):
+            self.text.pasted(data)
+            on_read(len(data))
+            return
         by_number = self.by_number
         for piece in scan(stream, on_read):
             number, kind, name, _ = piece.match.groups()

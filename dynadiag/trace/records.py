@@ -26,6 +26,14 @@ _NO_HEADER = rb"(?!" + _STAMP + rb'\d{1,40}+ ?[^\n\]]*\] \{\s*"\w[^"\\\n]*"\s*:)
 _LINE = re.compile(rb"\n(?=[^\t])(?:" + _HEADER + rb"([^\n]*)|[^\n]*(?:\n+(?=\n)|\n(?![\t\n])" + _NO_HEADER + rb"[^\n]+)*+)")
 
 
+_ANY_RECORD = re.compile(rb"(?:\A|\n)" + _HEADER)
+
+
+def holds_record(data: bytes) -> bool:
+    """Whether a log has a record of torch's trace, so that it is no plain text."""
+    return b'] {"' in data and any(found[2] is not None for found in _ANY_RECORD.finditer(data))
+
+
 class Stream(Protocol):
     """What is needed of a log that is read once from the front."""
 

@@ -237,6 +237,15 @@ class OpenLog:
             self.broken = getattr(error, "strerror", None) or "it is damaged"
             return b""
 
+    def read_small(self, most: int) -> bytes | None:
+        """The whole text if it has at most so many bytes, else None; reading begins at its front again."""
+        blocks, left = [], most + 1
+        while left > 0 and (block := self.read(min(left, 1 << 20))):
+            blocks.append(block)
+            left -= len(block)
+        self.stream.seek(0)
+        return b"".join(blocks) if left > 0 and self.broken is None else None
+
     @property
     def position(self) -> int:
         """Bytes of the file on disk that were read."""

@@ -1,4 +1,4 @@
-"""What single messages of a text log say: breaks, recompiles, guards, graphs, limits, suppressed errors, and the warnings of 2022.
+"""What single messages of a text log say: breaks, recompiles, guards, graphs, limits, errors, CUDA graphs, and the warnings of 2022.
 
 Texts read in torch 2.11.0 and 2.15.0 (`symbolic_convert.py`, `guards.py`, `convert_frame.py`, `output_graph.py` under `torch/_dynamo`); the
 older ones are those of torch 2.0 to 2.6, and of torchdynamo and torch 1.13 (`torch/_dynamo/optimizations/training.py`) for `Run.legacy`.
@@ -7,21 +7,24 @@ older ones are those of torch 2.0 to 2.6, and of torchdynamo and torch 1.13 (`to
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.run import BreakEvent, CompileKey, Problem, RecompileEvent
+from dynadiag.model.run import LIMIT_ERRORS, BreakEvent, CompileKey, Problem, RecompileEvent
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
 from dynadiag.trace.stacks import printed_stack
+from dynadiag.trace.text_explain import read_explanation
 from dynadiag.trace.text_prefix import Prefix
+from dynadiag.trace.text_tracebacks import OF_COMPILER, Raised, read_traceback
 from dynadiag.trace.torch_records import LONGEST_ERROR
 
 _ID = re.compile(r"^(?:!(\d{1,9})(?:/|$))?(?:(\d{1,9}|-)/(\d{1,9}|-))?(?:_(\d{1,4}))?$")
@@ -33,13 +36,23 @@ _LIMIT_CODE = re.compile(r"^\s*function: '([^']+)' \((.*):(\d{1,9})\)")
 _LIMIT_WHY = re.compile(r"^\s*(?:last reason|reasons?): (.*)$")
 _WONT = re.compile(r"^(?:WON'T CONVERT|won't convert) (\S+) (.*) line (\d{1,9})\s*$", re.IGNORECASE)
 _START = re.compile(r"^torchdynamo start compiling (\S+) (.*):(\d{1,9})(?:, stack \(elided \d+ frames\):)?$")
-_RAISED = re.compile(r"^(?:torch\._dynamo\.exc\.|torchdynamo\.exc\.)?Unsupported: ")
+_RAISED = re.compile(rf"^(?:{OF_COMPILER.pattern.replace('$', '')})(?:: |:?$)")
+_OVERWRITTEN = re.compile(r"^RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten")
+_SKIPPED_CUDA_GRAPH = re.compile(r"^skipping cudagraphs? due to ")
+_ITEM = re.compile(r"^Graph break from `(Tensor\.\w+\(\))`, consider setting")
+_CONTINUED = re.compile(r"^Graph break: from user code at")
+_OLD_REASONS = re.compile(r"^\['(.*)'\]$|^\[\"(.*)\"\]$")  # torch 2.0 printed a list
+_SIZES = re.compile(r"^CUDAGraph supports dynamic shapes by recording a new graph .*? observed (\d{1,9}) distinct sizes")
+_WARNED = re.compile(r"^\S.{0,400}[/\\]torch[/\\]_(?:dynamo|inductor|functorch)[/\\]\S{1,200}:\d{1,7}: \w*Warning: (.+)$")
+_LONGEST_WARNING = 300
+_EXPLAINED = re.compile(r"^Graph Count: (\d{1,9})\s*$")
 _GRAPH = re.compile(r"^(?:TRACED GRAPH|__compiled_fn_\S+ <eval_with_key>)")
 _GUARDS = re.compile(r"^(?:TREE_GUARD_MANAGER:|\s*TREE_GUARD_MANAGER:)")
 _LEGACY = re.compile(
     r"Unable to use AOT ?Autograd because (?:of presence of \w+|graph has mutation)|AOT ?Autograd is not safe to run", re.IGNORECASE
 )
 OLD_WARNING = re.compile(_LEGACY.pattern.encode(), re.IGNORECASE)
+_ENTRY = re.compile(r"^(\d{1,9})/(\d{1,9}): ")
 _NUMBERED = re.compile(r"^!?\d+(?:/\d+)*: ")
 if TYPE_CHECKING:
     Place = tuple[int, int] | None
@@ -68,7 +81,9 @@ class TextEvents:
         self.processes: dict[tuple[int | None, int | None], ProcessBuilder] = {}
         self.by_code: dict[tuple[int, str, str], FrameBuilder] = {}
         self.first_seen: dict[tuple[str, int | None], BreakEvent] = {}
-
+        self.by_rank: dict[int | None, list[ProcessBuilder]] = {}
+        self.announced: dict[tuple[str, int | None], tuple[FrameBuilder, int]] = {}
+        self.item: str | None = None
         self.allowance = 0
         self.left: set[tuple[int | None, int | None]] = set()
 
@@ -111,15 +126,25 @@ class TextEvents:
         """The process that wrote a message."""
         writer = (prefix.rank, prefix.pid)
         if writer not in self.processes:
-            if len(self.run.processes) >= MOST_PROCESSES:
-                self._leave_out(prefix)
-                raise LeftOutError
-            self.run.room.take("processes")
-            builder = ProcessBuilder(len(self.run.processes), self.log, prefix.pid or 0)
+            builder = self._same_process(prefix)
+            if builder is None:
+                if len(self.run.processes) >= MOST_PROCESSES:
+                    self._leave_out(prefix)
+                    raise LeftOutError
+                self.run.room.take("processes")
+                builder = ProcessBuilder(len(self.run.processes), self.log, prefix.pid or 0, facts={"from_text": True})
+                self.run.processes.append(builder)
+                self.by_rank.setdefault(prefix.rank, []).append(builder)
             builder.facts.update({name: value for name, value in (("pid", prefix.pid), ("rank", prefix.rank)) if value is not None})
-            self.run.processes.append(builder)
             self.processes[writer] = builder
         return self.processes[writer]
+
+    def _same_process(self, prefix: Prefix) -> ProcessBuilder | None:
+        """The process of a line with a pid where the others of its rank have none, or the other way round: a traceback has no pid."""
+        known = self.by_rank.get(prefix.rank, ())
+        if len(known) != 1:
+            return None
+        return known[0] if prefix.pid is None or "pid" not in known[0].facts else None
 
     def _leave_out(self, prefix: Prefix) -> None:
         writer = (prefix.rank, prefix.pid)
@@ -186,27 +211,159 @@ class TextEvents:
 
     def old_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A break of torch 2.0: "Graph break: REASON from user code at", then the stack."""
-        lines = [f"  {match.group(2) or ''}", *lines[1:]]
-        stack = printed_stack(lines)
-        reason, _ = parse_reason(match.group(1))
+        raised = last_exception("\n".join(lines))
+        end = next((number for number, line in enumerate(lines) if line.startswith("Traceback (")), len(lines))
+        stack = printed_stack([f"  {match.group(2) or ''}", *lines[1:end]])
+        said = match.group(1)
+        reason, _ = parse_reason(said if raised is None or said.strip(": ") not in ("", "skip") else raised[1])
         self._add_break(prefix, BreakText(reason, None, None, False, stack, stack[-1] if stack else None, None, warning=False), stack)
 
-    def raised(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
-        """A traceback that ends in `Unsupported`: a break under `fullgraph=True`."""
-        reason, second = parse_reason("\n".join(lines)[match.end() :])
-        stack = printed_stack(_behind(lines, "from user code:"))
-        place_of = stack[-1] if stack else None
-        text = BreakText(reason, None, second.gb_type if second else None, False, stack, place_of, None, warning=False)
-        if stack and (stack[-1].file, stack[-1].line) in self.first_seen:
+    def announced_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """The warning that a scalar is read out of a tensor; its stack follows as a message of its own."""
+        self.item = f"Unsupported {match.group(1)} call with capture_scalar_outputs=False"
+
+    def continued(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """The stack behind such a warning ("Graph break: from user code at:"), or one with the exception that says why."""
+        item, self.item = self.item, None
+        raised = last_exception("\n".join(lines))
+        reason = item or (None if raised is None else raised[1])
+        end = next((number for number, line in enumerate(lines) if line.startswith("Traceback (")), len(lines))
+        stack = printed_stack(lines[1:end])
+        if reason is None or not stack or (stack[-1].file, stack[-1].line) in self.first_seen:
             return
+        found, _ = parse_reason(reason)
+        frame = self._add_break(prefix, BreakText(found, None, None, False, stack, stack[-1], None, warning=False), stack)
+        self.announced[stack[-1].file, stack[-1].line] = frame, frame.breaks[-1]
+
+    def traceback(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A traceback, or its last lines: the exception of torch.compile's that ended it, if there is one."""
+        chain = read_traceback(lines)
+        raised = next((one for one in reversed(chain) if one.by_compiler), None)
+        if raised is None:
+            last = chain[-1] if chain else None
+            if last is not None and (last.in_compiled_code or last.overwritten):
+                self.record(prefix)
+                self._ended(prefix, last)
+            elif last is not None and last.through_compiler:
+                self.record(prefix)
+        elif raised.short in LIMIT_ERRORS:
+            self.record(prefix)
+            self._refused(prefix, raised)
+        elif raised.short == "RecompileError" and (found := _RECOMPILE.match(raised.message.partition("\n")[0])):
+            frame = self._add_recompile(prefix, raised.message.split("\n"), found)
+            frame.error_type, frame.error = raised.short, f"{raised.short}: {raised.message}"[:LONGEST_ERROR]
+            frame.callers = self.run.share(raised.callers)
+        elif raised.short == "Unsupported":
+            self._raised_break(prefix, raised)
+        else:
+            self._failed(prefix, raised)
+
+    def _raised_break(self, prefix: Prefix, raised: Raised) -> None:
+        """A traceback that ends in `Unsupported`: a break under `fullgraph=True`."""
+        reason, second = parse_reason(raised.message)
+        stack = raised.user_stack
+        if (stack and self._is_told(stack[-1])) or not self.run.room.take(_BREAKS):
+            return
+        at = stack[-1] if stack else None
+        text = BreakText(reason, None, second.gb_type if second else None, False, stack or raised.callers, at, None, warning=False)
         frame = self._add_break(prefix, text, stack, raised=True)
-        frame.error_type, frame.error = "Unsupported", "\n".join(lines)[:LONGEST_ERROR]
+        frame.callers = self.run.share(raised.callers)
+        frame.error_type, frame.error = "Unsupported", f"Unsupported: {raised.message}"[:LONGEST_ERROR]
+
+    def _is_told(self, place: Location) -> bool:
+        """Whether torch told of a break at this line in full; a warning that announces one says less than what comes behind it."""
+        return (place.file, place.line) in self.first_seen and (place.file, place.line) not in self.announced
+
+    def _failed(self, prefix: Prefix, raised: Raised) -> None:
+        """A compilation that raised something else than a break."""
+        self.record(prefix)
+        code = raised.user_stack[0] if raised.user_stack else None
+        frame = self._failed_frame(prefix, code)
+        frame.callers = self.run.share(raised.callers)
+        frame.user_stack = self.run.share(raised.user_stack)
+        frame.error_type, frame.error = raised.short, f"{raised.short}: {raised.message}"[:LONGEST_ERROR]
+
+    def _failed_frame(self, prefix: Prefix, code: Location | None) -> FrameBuilder:
+        """The frame of a compilation that failed: by its compile id, else one of its own."""
+        if not self.run.room.take("frames"):
+            raise LeftOutError
+        process = self.process(prefix)
+        key, _ = _key(process, prefix.compile_id)
+        if key is not None and key in process.frames:
+            return process.frames[key]
+        frame = FrameBuilder(f"f{len(self.run.frames)}", key or CompileKey(process.index, process.epoch, None, None))
+        self.run.frames.append(frame)
+        frame.name, frame.file = (code.function, code.file) if code is not None else (None, None)
+        return frame
+
+    def _refused(self, prefix: Prefix, raised: Raised) -> None:
+        """The recompile limit under `fullgraph=True`: the frame is that of the warning before it, where it was pasted too."""
+        process = self.process(prefix)
+        limited = [one.frame for one in self.run.problems if one.kind == "recompile_limit" and one.process == process.index]
+        frame = next((one for one in reversed(self.run.frames) if one.id in limited), None)
+        if frame is None:
+            frame = self._failed_frame(prefix, None)
+            frame.callers = self.run.share(raised.callers)
+        frame.error_type, frame.error = "FailOnRecompileLimitHit", f"{raised.short}: {raised.message}"[:LONGEST_ERROR]
+
+    def _ended(self, prefix: Prefix, raised: Raised) -> None:
+        """An exception of code that runs only under torch.compile, after everything was compiled."""
+        text = f"{raised.name}: {raised.message}"[:LONGEST_ERROR]
+        stack = self.run.share(raised.stack)
+        if self.run.room.take("problems"):
+            self.run.problems.append(Problem(kind="uncaught", process=self.process(prefix).index, text=text, stack=stack))
+
+    def skipped_cuda_graph(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """Torch's reason for a graph without a CUDA graph, with the line if torch has one."""
+        self.record(prefix)
+        end = next((number for number, line in enumerate(lines) if number and not line.strip()), len(lines))
+        text = "\n".join(lines[:end])
+        while (rest := match.re.sub("", text, count=1)) != text and match.re.match(rest):
+            text = rest  # torch 2.11 says it twice
+        self.run.problems.append(Problem(kind="cudagraph_skip", process=self.process(prefix).index, text=text[:LONGEST_ERROR]))
+
+    def cuda_graph_sizes(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """Torch's warning that each size of an input is recorded on its own."""
+        self.record(prefix)
+        text = f"torch warned of {match.group(1)} sizes"
+        self.run.problems.append(Problem(kind="cudagraph_warned", process=self.process(prefix).index, text=text))
+
+    def warned(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """A warning of torch.compile's without a rule of its own: it is repeated, so that nobody takes the text for an empty one."""
+        self.record(prefix)
+        self.run.note(f"torch warns: {' '.join(match.group(1).split())[:_LONGEST_WARNING]}")
+
+    def explained(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """What `torch._dynamo.explain()` returns, printed: graphs with their operators, and the breaks between them."""
+        found = read_explanation(lines)
+        self.record(prefix)
+        frames = []
+        for reason, at in found.breaks:
+            text = BreakText(parse_reason(reason)[0], None, None, False, () if at is None else (at,), at, None, warning=False)
+            if (at is not None and self._is_told(at)) or not self.run.room.take(_BREAKS):
+                continue
+            frames.append(self._add_break(prefix, text, text.stack))
+            frames[-1].name = frames[-1].name or (None if at is None else at.function)
+        in_order = len(frames) == len(found.breaks) == len(found.graphs) - 1  # each graph but the last ends at its break
+        for number, ops in enumerate(found.graphs):
+            if not self.run.room.take("graphs"):
+                break
+            frame = frames[number] if in_order and number < len(frames) else self.frame(prefix, None, is_code=False)
+            counts = self.run.shared_counts(dict(Counter(ops)))
+            why = "`torch._dynamo.explain` prints the operators of a graph, not the graph"
+            name = f"g{len(self.run.graphs)}"
+            frame.graphs.append(len(self.run.graphs))
+            self.run.graphs.append(Graph(id=name, frame=frame.id, kind="dynamo", attempt=0, nodes=None, ops=counts, text=None, why_not=why))
 
     def _add_break(self, prefix: Prefix, text: BreakText, stack: tuple[Location, ...], *, raised: bool = False) -> FrameBuilder:
         self.record(prefix)
         place = stack[-1] if stack and (raised or text.torch_frame is None) else text.torch_frame
         if place is not None and place.code is None and stack and (stack[-1].file, stack[-1].line) == (place.file, place.line):
             place = stack[-1]
+        if place is not None and (earlier := self.announced.pop((place.file, place.line), None)) is not None:
+            earlier[0].breaks.remove(earlier[1])  # the warning was about this break
+            self.run.breaks[earlier[1]] = None
+            self.run.room.kept["graph break events"] -= 1
         self._notice_reset(prefix, place)
         frame = self.frame(prefix, place, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
@@ -234,10 +391,17 @@ class TextEvents:
 
     def recompile(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """TORCH_LOGS=recompiles: the guards that failed."""
+        self._add_recompile(prefix, lines, match)
+
+    def _add_recompile(self, prefix: Prefix, lines: list[str], match: re.Match[str]) -> FrameBuilder:
         self.record(prefix)
         name, file, line = match.groups()
+        reasons = tuple(map(self.run.share, _reasons(lines[1:])))
+        if prefix.compile_id is None:
+            prefix = prefix._replace(compile_id=_next_compile_id(reasons))
         frame = self.frame(prefix, Location(file, int(line) if line else None, name), is_code=True)
-        self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=tuple(map(self.run.share, _reasons(lines[1:])))))
+        self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=reasons))
+        return frame
 
     def limit(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """`torch._dynamo hit config.recompile_limit`: the frame runs eager from now on."""
@@ -247,8 +411,21 @@ class TextEvents:
         frame = self.frame(prefix, where, is_code=True)
         if prefix.compile_id is not None:
             frame.error_type = "RecompileLimitExceeded"
+        self._add_last_reason(frame, lines)
         text = "\n".join(line.strip() for line in lines if line.strip())[:LONGEST_ERROR]
         self._problem(prefix, "recompile_limit", text, frame, where)
+
+    def _add_last_reason(self, frame: FrameBuilder, lines: list[str]) -> None:
+        """The guard that failed last, which torch prints with the limit: a recompile, where TORCH_LOGS=recompiles has not shown it."""
+        at = next((number for number, line in enumerate(lines) if _LIMIT_WHY.match(line)), None)
+        if at is None or any(event.frame == frame.id for event in self.run.recompiles[-_MOST_LOOKED_AT:]):
+            return
+        end = next((number for number in range(at + 1, len(lines)) if lines[number].startswith("To ")), len(lines))
+        first = _LIMIT_WHY.match(lines[at])
+        said = _OLD_REASONS.sub(r"\1", first[1]) if first is not None else ""
+        reason = "\n".join((said, *lines[at + 1 : end])).rstrip()
+        if reason and self.run.room.take("recompiles"):
+            self.run.recompiles.append(RecompileEvent(frame=frame.id, reasons=(self.run.share(reason[:LONGEST_ERROR]),)))
 
     def wont_convert(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """`WON'T CONVERT`: as a warning, an error was suppressed and the frame ran eager; below that torch tells of an ordinary break."""
@@ -266,6 +443,8 @@ class TextEvents:
 
     def graph(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """TORCH_LOGS=graph_code: the text of a Dynamo graph."""
+        if any("pre insert_deferred_runtime_asserts" in line for line in lines[:2]):  # torch 2.6 prints each graph before that and after it
+            return
         self.record(prefix)
         frame = self.frame(prefix, None, is_code=False)
         _, attempt = _key(self.process(prefix), prefix.compile_id)
@@ -340,6 +519,12 @@ def _behind(lines: list[str], start: str) -> list[str]:
     return found
 
 
+def _next_compile_id(reasons: Sequence[str]) -> str | None:
+    """The compile id behind those of the entries that failed; None where older torch named none."""
+    named = [(int(match[1]), int(match[2])) for reason in reasons if (match := _ENTRY.match(reason)) is not None]
+    return f"{named[0][0]}/{max(named)[1] + 1}" if named and len({frame for frame, _ in named}) == 1 else None
+
+
 def _reasons(lines: list[str]) -> tuple[str, ...]:
     """The reasons under "triggered by the following guard failure(s)": each begins with a cache entry's id; older torch wrote none."""
     found: list[str] = []
@@ -360,18 +545,28 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
 
 
 _BREAKS = "graph break events"
+_TRACEBACK = re.compile(r"^Traceback \(most recent")
+_EXCEPTIONS = "tUBILCRFGPT"  # what the names of `OF_COMPILER` begin with
 _Known = tuple[Callable[[str], "re.Match[str] | None"], "_Handler", "str | None"]
 # With the characters that such a message begins with; a warning of 2022 may stand anywhere in a line.
 _HANDLERS: tuple[tuple[str, _Known], ...] = (
     ("G", (_DUPLICATE.match, TextEvents.duplicate, _BREAKS)),
     ("G", (re.compile(r"^Graph break in user code at ").match, TextEvents.graph_break, _BREAKS)),
     ("G", (re.compile(r"^Graph break: torch\.compile cannot properly resume").match, TextEvents.graph_break, _BREAKS)),
+    ("G", (_ITEM.match, TextEvents.announced_break, None)),
+    ("G", (_CONTINUED.match, TextEvents.continued, _BREAKS)),
+    ("G", (_EXPLAINED.match, TextEvents.explained, None)),
     ("G", (_OLD_BREAK.match, TextEvents.old_break, _BREAKS)),
     ("R", (_RECOMPILE.match, TextEvents.recompile, "recompiles")),
     ("t", (_LIMIT.match, TextEvents.limit, "problems")),
     ("wW", (_WONT.match, TextEvents.wont_convert, None)),
     ("t", (_START.match, TextEvents.start, None)),
-    ("tU", (_RAISED.match, TextEvents.raised, _BREAKS)),
+    (_EXCEPTIONS, (_RAISED.match, TextEvents.traceback, None)),
+    ("T", (_TRACEBACK.match, TextEvents.traceback, None)),
+    ("R", (_OVERWRITTEN.match, TextEvents.traceback, None)),
+    ("s", (_SKIPPED_CUDA_GRAPH.match, TextEvents.skipped_cuda_graph, "problems")),
+    ("C", (_SIZES.match, TextEvents.cuda_graph_sizes, "problems")),
+    ("/CDE", (_WARNED.match, TextEvents.warned, None)),
     ("T_", (_GRAPH.match, TextEvents.graph, "graphs")),
     ("T \t\r\f\v", (_GUARDS.match, TextEvents.guards, None)),
 )
@@ -384,16 +579,11 @@ _BY_FIRST: dict[str, tuple[_Known, ...]] = {
 }
 _LONG = frozenset((TextEvents.graph, TextEvents.guards))  # what torch prints in many lines, and what is read by patterns in one go
 _ANYWHERE = (_LEGACY_HANDLERS[0][0],)
-_CONTINUED = re.compile(r"^Graph break: from user code at")
 _STARTS = {
-    first: (*(find for find, handler, _ in known if handler is not TextEvents.raised), *((_CONTINUED.match,) if first == "G" else ()))
+    first: tuple(find for find, handler, _ in known if handler is not TextEvents.traceback)
     for first, known in _BY_FIRST.items()
     if not first.isspace()
 }
 MAY_START = frozenset(_STARTS)
 """What a line with a logger's prefix begins with that begins a message, if it is no warning of 2022."""
-_TRACEBACK = re.compile(r"^Traceback \(most recent")
-_BARE_STARTS = {
-    first: (*_STARTS[first], *((_RAISED.match,) if first in "tU" else ()), *((_TRACEBACK.match,) if first == "T" else ()))
-    for first in _STARTS
-}
+_BARE_STARTS = {first: tuple(find for find, _, _ in known) for first, known in _BY_FIRST.items() if not first.isspace()}

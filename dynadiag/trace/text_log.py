@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynadiag.trace.builders import RunBuilder
+from dynadiag.trace.pasted_text import decoded, unwrapped
 from dynadiag.trace.sources import shown
 from dynadiag.trace.text_events import MAY_START, OLD_WARNING, TextEvents, starts_message
 from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
+from dynadiag.trace.text_tracebacks import NAMES, goes_on_with_traceback
 from dynadiag.trace.values import decode
 
 LONGEST_MESSAGE = 2_000_000
@@ -24,8 +26,10 @@ _MOST_OPEN = 64
 _FIRST = (
     rb"[VDIWEC]\d{4} |\[\d{4}-\d\d-|\d{4}-\d\d-\d\d[ T][\d:.,]++ ?\[?(?:DEBUG|INFO|WARNING|ERROR)|"
     rb"\[?(?:DEBUG|INFO|WARNING|ERROR)\]?[: ]++torch|"
-    rb"torch(?:[\w.]{0,100}+: \[|dynamo start|\._?dynamo hit|(?:\._dynamo|dynamo)\.exc\.Unsupported: )|"
-    rb"Graph break|Recompiling |[wW][oO][nN]'[tT] |Unsupported: |TRACED GRAPH|__compiled_fn_|Traceback \(|"
+    rb"torch(?:[\w.]{0,100}+: \[|dynamo start|\._?dynamo hit|(?:\._dynamo|dynamo|\._inductor|\._functorch|\.fx|\._sub\w+)\.)|"
+    rb"Graph (?:break|Count: )|Recompiling |[wW][oO][nN]'[tT] |TRACED GRAPH|__compiled_fn_|Traceback \(|skipping cudagraph|"
+    rb"CUDAGraph supports |RuntimeError: Error: accessing|triton\.|(?:" + NAMES.encode() + rb"): |"
+    rb"(?:/|[CDE]:)[^\n]{0,400}?[/\\]torch[/\\]_(?:dynamo|inductor|functorch)[/\\][^\s:]{1,200}:\d{1,7}: \w{0,30}Warning: |"
     rb"[^\S\n]*+(?:TREE_GUARD_MANAGER:|\x1b)"
 )
 # In front of it the number of the rank that wrote a line (`text_prefix._RANK`); a superset.
@@ -33,7 +37,7 @@ _NUMBER = rb"[^\S\n]*+(?:\[?(?:default|trainer|rank|worker)?[^\S\n]?\d{1,6}(?:\|
 _RANK = _NUMBER + rb"[^\S\n]?+"
 # The end of a line behind which one of interest begins: while no rank has an open message only where a message begins.
 # The first look is at one byte: nearly all lines begin with another.
-_BEGIN = rb"\n(?=[VDIWECGRUT_wtdr\[0-9 \t\r\f\v\x1b])"
+_BEGIN = rb"\n(?=[VDIWECGRUTBLFPs/_wtdr\[0-9 \t\r\f\v\x1b])"
 _ANY_RANK = re.compile(_BEGIN + rb"(?=" + _FIRST + rb"|" + _RANK + rb")")
 _NO_RANK = re.compile(_BEGIN + rb"(?=(?:" + _RANK + rb")?(?:" + _FIRST + rb"))")
 # Lines of one rank that go on with its message, whatever it is.
@@ -81,6 +85,7 @@ class TextReader:
         self.previous: tuple[str, Prefix] | None = None
         self.allowance = _FEWEST_LINES
         self.loose = False  # whether lines without a logger's prefix may go on with a message
+        self.moved = False  # whether lines are read that do not lie in the log as they are
 
     def lines(self, block: bytes, offset: int) -> None:
         """Many lines of the log, which begin at `offset`: most say nothing to us and are not looked at one by one."""
@@ -116,6 +121,21 @@ class TextReader:
                 position = self._same_prefix(block, position, offset - 1)
                 if self.allowance < 0:
                     return
+
+    def pasted(self, data: bytes) -> None:
+        """A whole small text, with whatever stands in front of its lines; where that is nothing, places in the log stay as they are."""
+        text = decoded(data)
+        plain = decode(data) if text is None else text
+        parts = unwrapped(plain)
+        if text is None and len(parts) == 1 and parts[0] == plain:
+            self.lines(data, 0)
+            self.end()
+            return
+        self.moved = True
+        for part in parts:
+            self.lines(part.encode("utf-8", "replace"), 0)
+            self.end()
+        self.moved = False
 
     def _same_prefix(self, block: bytes, position: int, base: int) -> int:
         """Lines behind one of a logger's that begin with the same prefix and go on with its message; gives where the last of them ends.
@@ -215,10 +235,12 @@ class TextReader:
     def _belongs(self, message: Message, prefix: Prefix, text: str) -> bool:
         """Whether a line goes on with a message: the same prefix again, or none behind one of old torch; never when it begins another."""
         goes_on = prefix is message.prefix or prefix == message.prefix or (message.prefix.old_style and not prefix.known)
+        if goes_on and not prefix.known and goes_on_with_traceback(message.lines, text):
+            return True
         return goes_on and not starts_message(text, bare=not prefix.known)
 
     def _place(self, message: Message) -> tuple[int, int] | None:
-        return (message.begin, message.end - message.begin) if message.whole else None
+        return (message.begin, message.end - message.begin) if message.whole and not self.moved else None
 
     def end(self) -> None:
         """The log is at its end: what is still open is complete."""

@@ -6,11 +6,9 @@ import re
 from typing import NamedTuple
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_RANK = re.compile(r"^\s*(?:\[?(default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )")
-_GLOG = re.compile(
-    r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d{1,40}+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?"
-)
-_BRACKET = re.compile(r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?")
+RANK = re.compile(r"^\s*(?:\[?(default|trainer|rank|worker)?\s?(\d{1,6})(?:\|\d+)?\]:|\[[\w.-]{1,100}?(\d{1,6})\|?\d{0,9}\]:|(\d{1,6}): )")
+GLOG = re.compile(r"^([VDIWEC])(\d{4} \d\d:\d\d:\d\d(?:[.,]\d+)?) (\d{1,40}+) ?(\S[^\]]*?:\d+)\](?: \[(!?[\d/_!-]+)\])?(?: \[__(\w+)\])? ?")
+BRACKET = re.compile(r"^\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)\](?: \[(!?[\d/_!-]+)\])? ([\w.]+)(?:\.__(\w+))?: \[(\w+)\] ?")
 _NAMED = re.compile(r"^(torch[\w.]*): \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?")
 _PLAIN = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ ?)?\[?(DEBUG|INFO|WARNING|ERROR)\]?[: ]+(torch[\w.]*)(?:\.__(\w+))?[: ]+")
 
@@ -53,12 +51,12 @@ def split_line(line: str) -> tuple[Prefix, str]:
     first = line[:1]
     if first not in _FIRST:
         return (Prefix(rank=rank) if rank is not None else BARE), line
-    match = _GLOG.match(line) if first in "VDIWEC" else None
+    match = GLOG.match(line) if first in "VDIWEC" else None
     if match:
         level, stamp, pid, place, compile_id, artifact = match.groups()
-        number = int(pid) if len(pid) < 19 else None
+        number = int(pid) or None if len(pid) < 19 else None  # 0: not known
         return Prefix(rank, stamp, number, place, compile_id, artifact, level), line[match.end() :]
-    match = _BRACKET.match(line) if first == "[" else None
+    match = BRACKET.match(line) if first == "[" else None
     if match:
         stamp, compile_id, place, artifact, level = match.groups()
         return Prefix(rank, stamp, None, place, compile_id, artifact, level, old_style=True), line[match.end() :]
@@ -74,7 +72,7 @@ def split_line(line: str) -> tuple[Prefix, str]:
 def _rank(line: str) -> tuple[int | None, str]:
     if not line[:1].isspace() and line[:1] not in "[0123456789drtw":
         return None, line
-    match = _RANK.match(line)
+    match = RANK.match(line)
     if match is None:
         return None, line
     number = int(match[match.lastindex or 0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.facts.compiled_work import compiled_work
+from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.render import markdown, wording
@@ -99,7 +100,8 @@ def headline(report: Report) -> str:
 def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     """The counts, without those that are zero but for graphs."""
     summary = report.summary
-    yield "graphs", wording.graphs_count(report)
+    if report.run.graphs or not is_from_text(report.run):
+        yield "graphs", wording.graphs_count(report)
     since = wording.recompiles_since(report)
     counts = (
         ("graph break site", f" ({wording.plural(summary.graph_break_events, 'event')})", summary.graph_break_sites),
