@@ -113,6 +113,8 @@ def _read_all(run: RunBuilder, sources: Sources, progress: Progress | None) -> N
                 reader = _LogReader(run, str(log))
                 reader.read(stream, _teller(progress, before, total, stream))
                 broken = stream.broken
+                for note in () if stream.tlparse is None else stream.tlparse.notes():
+                    run.note(note)
                 if len(run.cut) == cut and not stream.packed:
                     run.cut.extend(_end_missing(log, stream.size, reader))
         except OSError as error:

@@ -20,6 +20,7 @@ from dynadiag.files import read_small
 from dynadiag.masking import masked_arguments
 from dynadiag.model.run import RunInfo
 from dynadiag.process_identity import state_of
+from dynadiag.trace.tlparse_log import TlparseLog, is_tlparse_log
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_int, as_text, as_texts, decode, parse_json
 
 MARKER = "dynadiag-run.json"
@@ -35,6 +36,7 @@ _MOST_STOPPED = 100
 _MOST_ROWS = 40
 _ROW_CHARACTERS = 80
 _MOST_FOLDERS = 1000
+_START_BYTES = 4096
 _STOPPED_NAME = re.compile(r"^stopped_(\d{1,7})_([A-Z0-9]{2,16})$")
 
 _PROGRAM_SUFFIXES = frozenset({".py", ".pyw", ".pyc", ".pyz", ".zip"})
@@ -215,7 +217,7 @@ def stop_text(pid: int, number: int | None) -> str:
 
 
 class OpenLog:
-    """A log opened for reading: plain or gzip; `position` is how far into the file on disk we are."""
+    """A log opened for reading: plain, gzip, or tlparse's JSON lines; `position` is how far into the file on disk we are."""
 
     def __init__(self, path: str | Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -224,10 +226,14 @@ class OpenLog:
             self.raw.close()
             raise OSError(0, "it is not a regular file")
         self.size = os.fstat(descriptor).st_size
-        self.packed = self.raw.read(2) == b"\x1f\x8b"
+        start = self.raw.read(_START_BYTES)
         self.raw.seek(0)
         self.broken: str | None = None
-        self.stream: BinaryIO = gzip.GzipFile(fileobj=io.BufferedReader(self.raw)) if self.packed else self.raw  # type: ignore[assignment]
+        self.tlparse = TlparseLog(self.raw, str(path)) if is_tlparse_log(start) else None
+        self.packed = start.startswith(b"\x1f\x8b") or self.tlparse is not None  # its text is not what lies on the disk
+        self.stream: BinaryIO = self.raw
+        if self.packed:
+            self.stream = self.tlparse or gzip.GzipFile(fileobj=io.BufferedReader(self.raw))  # type: ignore[assignment]
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes of the log's text; what can no longer be read ends it, and `broken` says why."""
