@@ -49,13 +49,22 @@ class Aspect:
     items: Callable[[Run], Iterable[tuple[int, Item]]]
 
 
+def _all_were_logged(run: Run) -> bool:
+    """Whether each rank of a text wrote breaks or recompiles, which torch prints where it was asked to: people paste what one rank says."""
+    limited = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
+    told = [event.frame for event in run.breaks if event.source == "text"]
+    told += [event.frame for event in run.recompiles if event.frame not in limited]
+    processes = {frame.key.process for name in told if (frame := run.frame(name)) is not None}
+    return all(process.index in processes for process in run.processes)
+
+
 def find_rank_differences(run: Run) -> PassResult:
     """Every difference between the ranks of a run, grouped into one finding a kind; nothing when fewer than two ranks were recorded.
 
     A rank is a process with a rank number that no other process of the same rank started: DataLoader workers and compile workers
     inherit the number and are left out. Things are compared by file, function, line and reason, never by ids, which differ anyway.
     """
-    if is_from_text(run):  # what one rank printed and another one did not, people leave out
+    if is_from_text(run) and not _all_were_logged(run):
         return PassResult()
     ranks, notes = main_processes(run)
     if len(ranks) < 2:
