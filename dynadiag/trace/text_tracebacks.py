@@ -144,7 +144,7 @@ def goes_on_with_traceback(lines: Sequence[str], text: str) -> bool:
     """Whether a line belongs to the traceback that these lines begin: its exception, or the next one of the chain."""
     if text.startswith(TRACEBACK):
         return any(line.startswith(_CHAIN) for line in lines[-3:])
-    if OF_COMPILER.match(text.partition(":")[0]) is None:
+    if OF_COMPILER.match(text.partition(":")[0]) is None and _OVERWRITTEN.search(text) is None:
         return False
     if lines[-1].endswith(" raised:"):  # "backend='inductor' raised:", and then the exception of the back end
         return True

@@ -90,7 +90,10 @@ EXPECTED = {
     "case_01_limit_ranks": ([(DR01, "blocks.py:52", "limit (8) because of `self.attn.depth`")], 0, 1, 0, [2]),
     "case_05_first_line_cut": ([("DR09", "patches.py:31", "guarded for patches.py:40")], 0, 1, 0, [None]),
     "case_06_cudagraph_warnings": (
-        [("DF11", "net.py:22", "It was made at net.py:22: `return self.out(h)`"), ("DC04", "cache.py:41", "mutated inputs"), ("DC04", "net.py:17", "cpu device")],
+        [
+            ("DF11", "net.py:22", "It was made at net.py:22: `return self.out(h)`"), ("DC04", "cache.py:41", "mutated inputs"),
+            ("DC04", "net.py:17", "cpu device"),
+        ],
         0, 0, 0, [None],
     ),
     "case_09_skip_with_traceback": ([("DB01", "score.py:12", "BuiltinVariable(print)")], 1, 0, 0, [None]),
