@@ -110,6 +110,7 @@ def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int
     return {key: tuple(frames) for key, frames in _grouped(run.frames, code_key).items()}
 
 
+@of_last_run
 def is_from_text(run: Run) -> bool:
     """Whether it is known only from what torch printed, which shows neither what was compiled nor what ran eagerly without a word."""
     return any(process.from_text for process in run.processes) and not run.info.command
