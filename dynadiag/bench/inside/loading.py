@@ -16,6 +16,7 @@ from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step, WholeStep
 from dynadiag.capture.script import UserCodeError, is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError, UsageError
+from dynadiag.torch_compat.dynamo.backend import forget_backends_of
 
 
 def load_step(target: str, switch: CompileSwitch) -> Step:
@@ -78,6 +79,9 @@ def _import_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
+    before = sys.modules.get(path.stem)
+    if before is not None and getattr(before, "__file__", None) == spec.origin:  # another arm in the same process
+        forget_backends_of(path.stem)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

@@ -130,6 +130,15 @@ def _registered_name(function: Any) -> str | None:
     return None
 
 
+def forget_backends_of(module: str) -> None:
+    """Take out the back ends that a module registered, so that it may run again: a name that is there is an error (torch 2.6 to 2.15)."""
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    known = getattr(registry, "_COMPILER_FNS", {})
+    for name in [name for name, function in known.items() if getattr(function, "__module__", None) == module]:
+        del known[name]
+        getattr(registry, "_BACKENDS", {}).pop(name, None)
+
+
 def _source_of(function: Any) -> tuple[str, str | None, str | None]:
     """The name of a function with its source and all that this names in its module; or why that cannot be had."""
     name = str(getattr(function, "__name__", type(function).__name__))

@@ -13,6 +13,7 @@ import pytest
 
 from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.capture.script import UserCodeError
 from dynadiag.errors import UsageError
 from tests.documented import TRAIN, commands
 
@@ -136,7 +137,14 @@ def test_a_function_whose_arguments_nobody_recorded_cannot_be_timed():
 def test_a_program_that_raises_has_a_row_that_says_so(tmp_path):
     done = bench(tmp_path, "--fn", f"{PROGRAM}:raises", "--arms", "eager,eager", "--in-process")
     assert done.returncode == 2
-    assert "RuntimeError: this program" in done.stdout and "Traceback" not in done.stdout + done.stderr
+    said = " ".join(done.stdout.split())  # lines are broken by the length of the program's path
+    assert "RuntimeError: this program" in said and "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_program_that_registers_a_back_end_can_be_loaded_for_each_arm_of_one_process(tmp_path):
+    for arm in ("eager", "backend:eager"):
+        with pytest.raises(UserCodeError, match="RuntimeError: this program"):
+            load_step(f"{PROGRAM}:raises", CompileSwitch(arm=arm, overrides={}))
 
 
 def test_arms_in_one_process_agree(tmp_path):
