@@ -19,11 +19,14 @@ from typing import Any
 
 from dynadiag.files import read_small, write_inside
 from dynadiag.json_lines import parsed
+from dynadiag.record.processes import end_orphans
 from dynadiag.scratch import scratch
 from dynadiag.sweep.inside.subject import CANNOT
 from dynadiag.sweep.rows import Finding, Row, Status
 from dynadiag.sweep.tasks import Task
 
+_MARK = "DYNADIAG_TASK"
+"""The variable that tells whose task a process is."""
 _LOOK_S = 0.5
 _GRACE_S = 20.0
 _LONGEST_REPORT = 256 << 20
@@ -105,7 +108,8 @@ def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
 
 def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> _Ended:
     begun = time.monotonic()
-    environment = dict(os.environ)
+    mark = f"{os.getpid()}-{os.urandom(8).hex()}"
+    environment = {**os.environ, _MARK: mark}
     if gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     child = subprocess.Popen(
@@ -131,10 +135,12 @@ def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tupl
     except BaseException:  # the sweep was given up, in this thread or in that of the engine: the task goes with it
         _signal_session(child.pid, signal.SIGKILL)
         child.wait()
+        _end_strays(mark)
         raise
     _, code, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(code)
     _signal_session(child.pid, signal.SIGKILL)  # what it left behind
+    _end_strays(mark)
     status = child.returncode
     return _Ended(
         exit_status=status if status >= 0 else None,
@@ -166,6 +172,11 @@ def _end(session: int, ended_within: Any, *, gently: bool) -> None:
             return
     _signal_session(session, signal.SIGKILL)
     ended_within(_GRACE_S)
+
+
+def _end_strays(mark: str) -> None:
+    """End what left the session of the task, such as a daemon: the environment stays with it."""
+    end_orphans(None, [os.fsencode(f"{_MARK}={mark}")], first=signal.SIGKILL, grace_s=_GRACE_S)
 
 
 def memory_of_session(session: int) -> int:

@@ -45,6 +45,37 @@ def test_a_crash_a_hang_and_too_little_memory_are_rows(tmp_path):
     assert (tmp_path / "out" / TASKS / fine.key / "output.txt").read_text() == "begun fine\n"
 
 
+DAEMON = """import os, sys, time
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("daemon.pid", "w").write(str(os.getpid()))
+        os.write(writing, b".")
+        for descriptor in range(64):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+        time.sleep(300)
+    os._exit(0)
+os.wait()
+os.read(reading, 1)
+time.sleep(300 if sys.argv[1] == "hang" else 0)
+"""
+
+
+@pytest.mark.parametrize(("word", "status"), [("fine", "done"), ("hang", "timeout")])
+def test_a_daemon_that_a_task_left_behind_ends_with_it(tmp_path, word, status):
+    """It has a session of its own and another parent; its environment tells whose it is."""
+    matrix = write_matrix(tmp_path, [word], timeout_s=3)
+    (tmp_path / "p.py").write_text(DAEMON)
+    (row,) = run(matrix, tmp_path / "out").rows
+    daemon = Path("/proc", (tmp_path / "daemon.pid").read_text())
+    assert row.status == status
+    assert not daemon.exists() or "Z" in (daemon / "stat").read_text().rpartition(")")[2][:4]
+
+
 def test_a_failure_of_a_fake_implementation_is_named_by_what_it_was(tmp_path):
     # As torch 2.11 says it; the first line alone is the same for every such failure.
     said = (
