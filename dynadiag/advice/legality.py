@@ -8,7 +8,7 @@ chosen by zero, and zero times infinity is NaN).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
@@ -169,9 +169,10 @@ def _is_partial(node: ast.AST) -> bool:
     return last in INFINITE_GRADIENT
 
 
-def selections(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls of `torch.where` with three arguments in a tree, in the order of the text."""
-    found = [one for one in ast.walk(node) if isinstance(one, ast.Call) and dotted(one.func) == "torch.where" and len(one.args) == 3]
+def selections(node: ast.AST, torch: Collection[str] = ("torch",)) -> Iterator[ast.Call]:
+    """The calls of `torch.where` with three arguments in a tree, in the order of the text; `torch` are the names that torch has there."""
+    called = {f"{name}.where" for name in torch}
+    found = [one for one in ast.walk(node) if isinstance(one, ast.Call) and dotted(one.func) in called and len(one.args) == 3]
     yield from sorted(found, key=lambda one: (one.lineno, one.col_offset))
 
 

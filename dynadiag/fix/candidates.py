@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from dynadiag.fix.change import Candidate, Left
 from dynadiag.fix.edits import Edit, EditError, Span, applied, placed
 from dynadiag.fix.rules import train_steps
 from dynadiag.fix.sources import Sources
+from dynadiag.fix.torch_name import with_torch_named
 from dynadiag.model import applied_advice
 from dynadiag.model.report import Advice, Finding, Report
 
@@ -54,6 +55,7 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
         for find in (libraries.own_lines, libraries.tried, moves.moved):
             made += find(finding, report, sources, whys, unsafe=unsafe)
+        made = list(_named(made, sources, whys))
         for one in made:
             known = found.get(one.edits)
             cures = one.cures if known is None else (*known.cures, *one.cures)
@@ -61,6 +63,16 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
     return [replace(one, id=f"x{number}") for number, one in enumerate(found.values(), start=1)], left
+
+
+def _named(made: Iterable[Candidate], sources: Sources, whys: list[str]) -> Iterator[Candidate]:
+    """The candidates with torch as the modules name it. In a package's module no import can be added."""
+    for one in made:
+        edits = tuple(with_torch_named(edit, sources.texts[edit.file]) for edit in one.edits)
+        if any(edit.needs_torch and edit.file in sources.modules for edit in edits):
+            whys.append(f"`{one.slug}` cannot be applied: the package's module does not import torch")
+        else:
+            yield replace(one, edits=edits)
 
 
 def _unadvised(finding: Finding) -> str:

@@ -27,7 +27,7 @@ class Edit:
     which begin at line `near` (from 1) or stand alone.
 
     Where `old` is empty, `new` is put before the statement that begins at `near`, else behind the imports of the file. `observed` takes
-    the place of `new` in the runs of a proof.
+    the place of `new` in the runs of a proof. `needs_torch`: the file gets an `import torch`.
     """
 
     file: str
@@ -35,6 +35,7 @@ class Edit:
     new: tuple[str, ...]
     near: int | None = None
     observed: tuple[str, ...] | None = None
+    needs_torch: bool = False
 
 
 def applied(text: str, edit: Edit) -> tuple[str, Span]:
@@ -192,7 +193,7 @@ def _lost(old: Nodes, new: Nodes) -> list[cst.EmptyLine]:
 
 
 def _behind_imports(module: cst.Module) -> int:
-    """The place behind the imports that the module begins with, of which one names torch. Raises EditError where none does."""
+    """The place behind the imports that the module begins with, of which one is of torch. Raises EditError where none is."""
     place, named = 0, False
     for at, line in enumerate(module.body):
         parts = line.body if isinstance(line, cst.SimpleStatementLine) else ()
@@ -206,9 +207,9 @@ def _behind_imports(module: cst.Module) -> int:
 
 
 def _binds_torch(statement: Any) -> bool:
+    """`import torch`, also under another name, and `import torch.nn`, but not `import torch.nn as nn`."""
     names = statement.names if isinstance(statement, cst.Import) else ()
-    parts = ((one.evaluated_name.partition(".")[0], one.evaluated_alias) for one in names)
-    return any(name == "torch" and alias in (None, "torch") for name, alias in parts)
+    return any((one.evaluated_name.partition(".")[0] if one.evaluated_alias is None else one.evaluated_name) == "torch" for one in names)
 
 
 _FUTURE = matchers.SimpleStatementLine(

@@ -11,8 +11,9 @@ from itertools import pairwise
 from dynadiag.advice.conditions import split_python_part
 from dynadiag.advice.legality import selections
 from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError, Span, applied
+from dynadiag.fix.edits import EditError, Span, applied, with_first
 from dynadiag.fix.inside.running import CHOOSE, SELECT
+from dynadiag.fix.torch_name import TORCH, names_of_torch
 
 Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""
@@ -39,6 +40,11 @@ def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, obser
             text, now = applied(text, edit)
             more = text.count("\n") - before
             places = [(now, one), *((Span(span.begin + more, span.end + more), each) for span, each in places)]
+        if any(edit.needs_torch for _, edit, _ in work):
+            before = text.count("\n")
+            text = with_first(text, f"import {TORCH}")
+            more = text.count("\n") - before
+            places = [(Span(span.begin + more, span.end + more), one) for span, one in places]
         marks = [mark for span, one in places if marked and one.branch for mark in _selected(text, span, one)]
         texts[file] = _with_marks(text, marks)
     return texts
@@ -78,7 +84,7 @@ def _selected(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
             names.add("taken")
             yield from _around(node.value, SELECT, one)
     for node in inside:
-        for call in selections(node):
+        for call in selections(node, {TORCH, *names_of_torch(text, node.lineno)}):
             if ast.unparse(call.args[0]) not in names:
                 yield from _around(call.args[0], SELECT, one)
 
