@@ -181,6 +181,12 @@ COMPLEX_OPERATORS = _row(
     "Inductor generates no code for operators on complex numbers: they are in a graph, and are called one by one as in eager",
     "warning",
 )
+EXPORT_FAILED = _row(
+    "DF17",
+    "torch.export failed",
+    "`torch.export.export` raised an error: with the line at which tracing stopped, torch's words, and the advice of the same graph break",
+    "error",
+)
 
 # Guards
 SLOW_GUARDS = _row(

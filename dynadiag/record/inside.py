@@ -19,7 +19,7 @@ from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import library_kernels
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
-from dynadiag.torch_compat.trace import context, stacks, structured
+from dynadiag.torch_compat.trace import context, exports, stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.eager_methods import MethodMeter
@@ -53,6 +53,7 @@ class Recorder:
                 "torch._logging._internal": self._on_trace_log,
                 "torch.library": self._on_library,
                 "torch": lambda torch: switches.watch_compile(torch, self.hooks),
+                "torch.export._trace": lambda module: exports.watch_export(module, self.hooks),
                 "torch._dynamo.eval_frame": self._on_eval_frame,
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),

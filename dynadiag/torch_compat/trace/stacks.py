@@ -412,9 +412,10 @@ def uncaught_exception() -> dict[str, Any] | None:
         return None
     cause = raised.__cause__ or raised
     text = f"{type(cause).__name__}: {str(cause).strip()[:_TEXT_LIMIT]}"
-    return {"kind": "uncaught", "text": text, "stack": _stack(raised.__traceback__)}
+    return {"kind": "uncaught", "text": text, "stack": stack_of(raised.__traceback__)}
 
 
-def _stack(trace: TracebackType | None) -> list[dict[str, Any]]:
+def stack_of(trace: TracebackType | None) -> list[dict[str, Any]]:
+    """The places of a traceback, outermost first; the innermost 100."""
     entries = [(frame, line) for frame, line in traceback.walk_tb(trace)]
     return [stacks.place(frame.f_code.co_filename, line, stacks.qualified_name(frame.f_code)) for frame, line in entries[-100:]]
