@@ -9,7 +9,19 @@ if TYPE_CHECKING:
     from dynadiag.model.location import Location
 
 Kind = Literal[
-    "value", "shape", "stride", "dtype", "device", "layout", "requires_grad", "alias", "missing", "raises", "accepts", "overwritten"
+    "value",
+    "shape",
+    "stride",
+    "dtype",
+    "device",
+    "layout",
+    "requires_grad",
+    "alias",
+    "missing",
+    "raises",
+    "both_raise",
+    "accepts",
+    "overwritten",
 ]
 Where = Literal["output", "input", "attribute", "gradient", "call"]
 
@@ -18,10 +30,11 @@ Where = Literal["output", "input", "attribute", "gradient", "call"]
 class Difference:
     """One thing that a caller would see differ: `where` is what was looked at, the how-many-th of those, under which name.
 
-    Kinds: value, shape, stride, dtype, device, layout, requires_grad, alias (shared memory), missing, raises (compiled only), accepts
-    (eager raised), overwritten (by a later call). `eager` and `compiled` are what each gave, as short text. For values also how many of how
-    many elements differ, the first of them by index, the largest difference, and in `detail` how the rule found it. `stack` is that of the
-    op that makes the output, for a gradient that of the last op that reads the input.
+    Kinds: value, shape, stride, dtype, device, layout, requires_grad, alias (shared memory), missing, raises (compiled only), both_raise
+    (the graph in eager too, where the program may catch it), accepts (eager raised), overwritten (by a later call). `eager` and
+    `compiled` are what each gave, as short text. For values also how many of how many elements differ, the first of them by index, the largest
+    difference, and in `detail` how the rule found it. `stack` is that of the op that makes the output, for a gradient that of the last op
+    that reads the input.
     """
 
     kind: str

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
+from dynadiag.advice.uncaught import TRY_OUTSIDE
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
@@ -88,7 +89,9 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
         title=_title(group, name),
         where=where,
         why=_why(group, frame),
-        fix=parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
+        fix=(TRY_OUTSIDE,)
+        if first.difference.kind == "both_raise"
+        else parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
         cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
         evidence=unique(call.frame for call in calls if call.frame)[:20],
         rank=(float(_rank(first)), float(int(first.code[2:])), -float(len(group))),
@@ -135,6 +138,8 @@ def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
     hidden = _undeclared(first)
     lies = "" if hidden is None else f" {hidden} writes {readable(str(first.input))} without declaring it."
     part = "the backward of " if first.call.backward else ""
+    if first.difference.kind == "both_raise":
+        told = told[:1]
     return f"In {part}{calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from dataclasses import replace
 
@@ -20,10 +19,10 @@ from dynadiag.model.run import Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.failed_asserts import WHY, failed_assert
 from dynadiag.passes.failed_compilations import raised_by_compilation
+from dynadiag.passes.lost_handlers import catches, clause_text
 from dynadiag.passes.mutation_errors import is_write_in_backward
 from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, overwritten_output, words_of
 from dynadiag.source.function import parse_function
-from dynadiag.source.line import dotted
 
 _LONGEST = 400
 _NOT_TRIED = "Whether the program works without torch.compile was not tried."
@@ -100,16 +99,8 @@ def _try_around(problem: Problem, run: Run) -> str | None:
     function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
     handlers = () if function is None else (one for one in ast.walk(function.node) if isinstance(one, ast.ExceptHandler))
     kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")
-    caught = next((one for one in handlers if _catches(one, kind)), None)
-    return None if caught is None else f"`{f'except {ast.unparse(caught.type)}' if caught.type is not None else 'except'}` in `{name}`"
-
-
-def _catches(handler: ast.ExceptHandler, raised: str) -> bool:
-    """Whether the handler surely takes an exception of this name; torch's own, such as LinAlgError, are RuntimeErrors."""
-    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {(dotted(one) or "").rpartition(".")[2] if one is not None else "BaseException" for one in types}
-    kind = getattr(builtins, raised, RuntimeError)
-    return raised in names or any(isinstance(kind, type) and base.__name__ in names for base in getattr(kind, "__mro__", ()))
+    caught = next((one for one in handlers if catches(one, kind)), None)
+    return None if caught is None else f"`{clause_text(caught)}` in `{name}`"
 
 
 def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import own_frame
-from dynadiag.facts.wording import listed, plural, unique
+from dynadiag.facts.wording import listed, plural, short_place, unique
 from dynadiag.model import codes
 from dynadiag.model.difference import Difference
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import Run
+from dynadiag.passes.lost_handlers import lost_handler
 
 _METADATA = frozenset(("shape", "stride", "dtype", "device", "requires_grad", "missing"))
 
@@ -35,7 +36,18 @@ def wrong_things(run: Run) -> Iterator[Wrong]:
         for one in call.differences:
             if one.kind == "value" and one.where == "output" and inputs:
                 continue
-            yield _wrong(one, call, run)
+            if one.kind == "both_raise":
+                yield from _past_handler(one, call, run)
+            else:
+                yield _wrong(one, call, run)
+
+
+def _past_handler(one: Difference, call: ParityCall, run: Run) -> Iterator[Wrong]:
+    """What the graph raised in eager too, where a clause of the program's catches it there: `eager` then names that clause."""
+    lost = lost_handler(one.eager, one.stack, run)
+    if lost is not None:
+        clause = f"`{lost.clause.code}` ({short_place(lost.clause)})"
+        yield Wrong(codes.RAISES_WHERE_EAGER_DOES_NOT, call, replace(one, eager=clause), None, lost.raising)
 
 
 def _wrong(one: Difference, call: ParityCall, run: Run) -> Wrong:
@@ -74,6 +86,8 @@ def in_words(one: Difference) -> str:
     """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
     subject = {"input": readable(one.name), "gradient": f"the gradient of {readable(one.name)}"}.get(one.where, f"output {one.index}")
     after = " after the call" if one.where == "input" else ""
+    if one.kind == "both_raise":
+        return f"the compiled call raised {one.compiled}; in eager {one.eager} catches it, but a graph contains no `try`"
     if one.kind == "raises":
         return f"the compiled call raised {one.compiled}; in eager it does not"
     if one.kind == "accepts":

@@ -170,12 +170,20 @@ class LiveComparison:
             return
         try:
             if expected.eager is None:
-                self._not_compared(region, expected.number, expected.pattern, f"eager and the compiled call raised: {expected.raised}")
+                self._both_raised(region, expected, error)
                 return
             raised = Difference(kind="raises", where="output", index=0, name="the call", eager="nothing raised", compiled=_short(error))
             self._tell(region, expected, (raised,))
         except Exception as ours:  # noqa: BLE001 - border: our hooks in the user's process
             self._sink.failed("parity", ours)
+
+    def _both_raised(self, region: Region, expected: Expectation, error: Exception) -> None:
+        """The operators of the graph raise in eager as well: whether the program catches that there, its source tells."""
+        both = Difference(
+            kind="both_raise", where="call", index=0, name="the call", eager=expected.raised or "an error", compiled=_short(error)
+        )
+        why = f"eager and the compiled call raised: {expected.raised}"
+        self._not_compared(region, expected.number, expected.pattern, why, (self._described(region, both, expected),))
 
     def _compare(self, region: Region, expected: Expectation, tensors: list[Any], results: list[Any]) -> tuple[Difference, ...]:
         eager, copy = expected.eager, region.copy
@@ -285,17 +293,20 @@ class LiveComparison:
         """A difference and, for an output, the node that makes it; for a gradient, the last node that reads the input."""
         nodes = [] if expected.eager is None else expected.eager.nodes
         node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
-        if one.kind == "accepts":
+        if one.kind in ("accepts", "both_raise"):
             node = expected.refused
         if one.where == "gradient" and region.copy is not None:
             node = region.copy.last_reader(one.index)
         return {**one.to_json(), **place(node)}
 
-    def _not_compared(self, region: Region, number: int, pattern: AliasPattern, why: str) -> None:
+    def _not_compared(
+        self, region: Region, number: int, pattern: AliasPattern, why: str, differences: tuple[dict[str, Any], ...] = ()
+    ) -> None:
         """Said once for each reason of a graph."""
         if why not in region.told:
             region.told.add(why)
-            self._record(region, number, pattern, {"verdict": "not_compared", "why": why[:_TEXT]})
+            more = {"differences": list(differences)} if differences else {}
+            self._record(region, number, pattern, {"verdict": "not_compared", "why": why[:_TEXT], **more})
 
     def _record(self, region: Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
         names = region.copy.names if region.copy is not None else ()
