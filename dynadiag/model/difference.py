@@ -32,9 +32,9 @@ class Difference:
 
     Kinds: value, shape, stride, dtype, device, layout, requires_grad, alias (shared memory), missing, raises (compiled only), both_raise
     (the graph in eager too, where the program may catch it), accepts (eager raised), overwritten (by a later call). `eager` and
-    `compiled` are what each gave, as short text. For values also how many of how many elements differ, the first of them by index, the largest
-    difference, and in `detail` how the rule found it. `stack` is that of the op that makes the output, for a gradient that of the last op
-    that reads the input.
+    `compiled` are what each gave, as short text. For values also how many of how many elements differ, the first of them by index, the
+    largest difference, and in `detail` how the rule found it. `stack` is that of the op that makes the output, for a gradient that of the
+    last op that reads the input.
     """
 
     kind: str

@@ -13,7 +13,7 @@ from dynadiag.passes.fallback_entries import CODES
 from dynadiag.trace import load
 
 PAGES = Path(__file__).parents[3] / "dynadiag/rules/pages"
-FALLBACKS = ("DF01", "DF04", "DF06", "DF07", "DF08", "DF09", "DF10", "DF12", "DF13", "DF14", "DF15", "DF16", "DF17")
+FALLBACKS = ("DF01", "DF04", "DF06", "DF07", "DF08", "DF09", "DF10", "DF12", "DF13", "DF14", "DF15")
 EXAMPLES = ("DB02", *FALLBACKS, *(f"DR{number:02}" for number in range(1, 14)))
 
 
