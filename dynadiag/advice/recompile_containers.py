@@ -58,12 +58,14 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
         return
     line = cause.line
     call = with_result(line, "appended")
+    text = (
+        f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
+        f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones included"
+    )
     if call is not None:
-        text = (
-            f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
-            f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones included."
-        )
-        yield Advice(slug="append-outside", text=text, before=line.code, after=f"{call}\n{kept}.{found.method}(appended)")
+        yield Advice(slug="append-outside", text=f"{text}.", before=line.code, after=f"{call}\n{kept}.{found.method}(appended)")
+    else:  # the call is a part of a statement that goes on around it, as `for _ in range(3): step(x)`
+        yield Advice(slug="append-outside", text=f"{text}, with `{kept}.{found.method}(...)` behind the call.")
 
 
 def container_at_call(cause: Cause, name: str) -> str | None:

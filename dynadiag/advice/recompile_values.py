@@ -37,7 +37,7 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
         return _as_factor(cause)
     if cause.dynamic_false and all(map(_INTEGER.match, cause.values)):
         return drop_dynamic_false(cause)
-    return () if cause.dynamic is True else _counted_outside(cause)
+    return () if cause.dynamic is True else (*_counted_outside(cause), *condition_advice(cause))
 
 
 def is_number(cause: Cause) -> bool:

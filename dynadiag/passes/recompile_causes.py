@@ -165,10 +165,11 @@ def takes_float32(code: CodeObject, run: Run) -> bool:
 
 @of_last_run
 def _types(run: Run) -> Mapping[str, set[str | None]]:
-    """The types of the tensors that each frame was given."""
+    """The types of the tensors that each frame was given; a number of Python's is none, though torch makes a tensor of it."""
     found: dict[str, set[str | None]] = {}
     for one in run.traced_inputs:
-        found.setdefault(one.frame, set()).add(one.dtype)
+        if not one.source.startswith("___as_tensor("):
+            found.setdefault(one.frame, set()).add(one.dtype)
     return found
 
 

@@ -16,7 +16,7 @@ from dynadiag.passes.transitions import Row
 # `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
 _UNEXPECTED = (
     "torch names no guard that failed: all of them pass when it checks again, as happens when another thread compiled the same code "
-    "meanwhile; in a single-threaded program this is a bug in torch"
+    "meanwhile (one call before the threads start avoids that); in a single-threaded program this is a bug in torch"
 )
 
 

@@ -322,6 +322,24 @@ def math_outside(*body, origin=None, **facts):
     return recompile_advice(replace(cause("condition", "sigma", origin=line, **given), text="(0.001 + sigma) == 4.55"), EMPTY)
 
 
+def test_a_number_that_only_math_takes_is_computed_before_the_call_where_torch_names_its_value():
+    """`math.exp(lr)` of a float: each value fails as a value, not as a condition (torch 2.15)."""
+    line = Location(FILE, 12, "forward", "return x * math.exp(sigma)")
+    given = {"values": ("0.1", "0.2", "0.3"), "code": "y = model(x, 0.5)", "float32": True, "dynamic": False}
+    text = "def forward(self, x, sigma):\n    return x * math.exp(sigma)"
+    found = recompile_advice(replace(cause("value", "sigma", origin=line, text=text, **given), text="sigma == 0.1"), EMPTY)
+    assert [one.slug for one in found] == ["math-outside"] and "`torch.tensor(math.exp(sigma))`" in found[0].text
+
+
+def test_an_append_is_told_without_an_edit_where_the_call_is_a_part_of_a_statement():
+    line = Location(FILE, 12, "step", 'history.append("step")')
+    text = 'def step(x):\n    history.append("step")\n    return x + 1'
+    given = {"values": ("0", "1", "2"), "code": "for _ in range(3): step(torch.ones(2))", "raw_source": "len(G['history'])"}
+    (advice,) = recompile_advice(replace(cause("length", "len(history)", origin=line, text=text, **given), frame_name="step"), EMPTY)
+    assert (advice.slug, advice.after) == ("append-outside", None)
+    assert 'delete `history.append("step")`' in advice.text and "`history.append(...)` behind the call" in advice.text
+
+
 def test_a_number_that_math_takes_is_computed_before_the_call():
     angles = ("angles = x * math.log(sigma + 1e-3)", "return angles.sin()")
     (advice,) = math_outside(*angles)
