@@ -32,6 +32,7 @@ from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, 
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
+from dynadiag.passes.constant_numbers import constant_at
 from dynadiag.passes.dict_keys import KEY_ORDER, only_order_differs
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
@@ -155,7 +156,9 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
 
 
 def _known_better(row: Row, known: Known, run: Run) -> Row:
-    """The row with the lines that set a state of torch; as one of the order, where each call had the same keys in another order."""
+    """The row with the lines that set a state of torch, or that made a number a constant; as one of the order, where only that differs."""
+    if row.kind in ("size", "value", "condition") and row.dynamic_since is None:
+        return replace(row, constant_at=constant_at(row, run))
     if row.kind == "global_state":
         return replace(row, set_at=lines_that_set(row.source, run))
     if row.kind != "keys":
@@ -377,5 +380,8 @@ def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: flo
 
 
 def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
-    shown = {row_text(row): row for row in telling(group) if row.steps}
-    return tuple(shown.values())[:4]
+    """What is told of a group: what caused most of it, then what alone caused a recompile that those do not explain."""
+    most = [row for row in telling(group) if row.steps]
+    explained = {step.id for row in most for step in row.steps}
+    rest = [row for one in group for row in one.rows if any(step.id not in explained for step in row.steps)]
+    return tuple({row_text(row): row for row in (*most[:4], *rest[:2])}.values())

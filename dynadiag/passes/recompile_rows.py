@@ -82,7 +82,7 @@ def row_text(row: Row) -> str:
         "duck_size": f"sizes that were equal at first: {row.text}",
         "dispatch_keys": f"the dispatch keys of {row.text}",
     }.get(row.kind, row.text)
-    return f"{said}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}"
+    return f"{said}{': ' + joined if joined else ' changed'}{dynamic}{_read_at(row)}{_constant_at(row)}"
 
 
 _NAMES = re.compile(r"[A-Za-z_]\w*")
@@ -105,6 +105,15 @@ def _read_at(row: Row) -> str:
     needed = {last[1]} if last is not None else names
     known = not row.said and not needed.isdisjoint(_NAMES.findall(origin.code))
     return f", {'read at' if known else 'guarded for'} {short_place(origin)} (`{origin.code}`)"
+
+
+def _constant_at(row: Row) -> str:
+    """The line that needs to know the value, where torch had made it dynamic: a dictionary that is keyed by a length, say."""
+    place = row.constant_at
+    origins = [guard.origin for guard in row.guards if guard.origin is not None]
+    if place is None or any((one.line, one.code) == (place.line, place.code) for one in origins):
+        return ""
+    return f", made a constant at {short_place(place)}{f' (`{place.code}`)' if place.code else ''}"
 
 
 def recompile_code(kind: str | None) -> str:

@@ -64,7 +64,8 @@ class CodeObject:
 class Row:
     """One source of one code object: its values in order, the recompiles that it caused, and the guards that failed on it.
 
-    `set_at` are the user's lines that set it, where it is a state of torch.
+    `set_at` are the user's lines that set it, where it is a state of torch; `constant_at` is the one that made a symbol of it a
+    constant again.
     """
 
     source: str
@@ -77,6 +78,7 @@ class Row:
     first_unknown: bool = False
     said: str = ""
     set_at: tuple[Location, ...] = ()
+    constant_at: Location | None = None
 
     @property
     def text(self) -> str:
