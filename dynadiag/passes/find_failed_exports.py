@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 
 from dynadiag.advice.graph_breaks import advised
-from dynadiag.advice.source import parse_line
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.user_frames import own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
@@ -16,6 +15,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, PassResult
 from dynadiag.model.run import BreakEvent, Problem, Run
 from dynadiag.passes.base import Priority
+from dynadiag.source.line import parse_line
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.stacks import printed_stack
 

@@ -7,12 +7,12 @@ import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.function_source import parse_function
-from dynadiag.advice.source import dotted
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
 from dynadiag.model.run import Run
+from dynadiag.source.function import parse_function
+from dynadiag.source.line import dotted
 
 
 @dataclass(frozen=True, slots=True)
