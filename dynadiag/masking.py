@@ -21,12 +21,13 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words that a secret is called by alone, and words before "key" and "token" that make them one.
 _SECRET = _words(
     "secret secrets password passwords passwd passphrase pwd pass pw apikey authkey credential credentials creds authorization "
-    "bearer jwt pat cookie apitoken authtoken accesstoken signature bindpw rootpw"
+    "bearer jwt pat cookie apitoken authtoken accesstoken signature bindpw rootpw psk"
 )
 _KEYS = _words(
     "api access secret private auth ssh gpg encryption signing service account master license subscription wandb hf openai "
     "anthropic neptune comet aws azure gcp google sas storage client shared"
 )
+_ISSUERS = _words("wandb hf huggingface openai anthropic neptune comet aws azure gcp google github gitlab docker slack")
 # What has a pass as a password has: other passes go forward, backward or over a graph.
 _ACCOUNTS = frozenset({"", *_words("db user admin root login smtp mail ssh ftp proxy http sudo mysql postgres redis my account")})
 # A token of a tokenizer, which has a name in a vocabulary, or a count.
@@ -115,6 +116,7 @@ _CODE = re.compile(
 # One of these is in every text that either of the two expressions above matches; most texts have none, and this is far cheaper to see.
 # Words that are common in harmless texts, too, come with what else must be there. None of it has a character that JSON escapes.
 _SHORTEST = 6
+_LEAST_KNOWN = 8
 _SIGNS = (
     *("passw", "passp", "secret", "bearer", "authorization", "cookie", "sig=", "signature=", "credential"),
     *("hf_", "api_", "npm_", "_v1_", "r8_", "nvapi", "wandb_", "github_pat", "dckr_", "gsk_", "pmak-"),
@@ -187,8 +189,8 @@ def _has_sign(low: str, signs: Iterable[str]) -> bool:
     return any(word in low and more.search(low) is not None for word, more in _COMMON_SIGNS)
 
 
-def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
-    """A command line: also the value after an option whose name says that it is a secret, and of `name=value`."""
+def masked_arguments(arguments: Iterable[str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """A command line: also the value after an option with the name of a secret, that of `name=value`, and the `known` secrets."""
     shown: list[str] = []
     awaited = None
     for argument in arguments:
@@ -200,7 +202,14 @@ def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
         named = mark and _NAME.fullmatch(name) is not None
         shown.append(f"{name}={masked_setting(name, value)}" if named else masked_text(argument))
         awaited = argument if not mark and _NAME.fullmatch(name) and argument.startswith("-") and is_secret_name(argument) else None
-    return tuple(shown)
+    return _without_known(shown, known)
+
+
+def _without_known(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    shown = tuple(texts)
+    for secret in known:
+        shown = tuple(text.replace(secret, MASK) for text in shown)
+    return shown
 
 
 def masked_setting(name: str, value: str) -> str:
@@ -208,9 +217,20 @@ def masked_setting(name: str, value: str) -> str:
     return MASK if is_secret_name(name) and not _is_harmless(name, value) else masked_text(value)
 
 
-def masked_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Variables or options by name."""
-    return {name: masked_setting(name, value) for name, value in settings.items()}
+def masked_settings(settings: Mapping[str, str], known: Iterable[str] = ()) -> dict[str, str]:
+    """Variables or options by name, without the `known` secrets."""
+    return dict(zip(settings, _without_known((masked_setting(name, value) for name, value in settings.items()), known)))
+
+
+def secret_values(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of the variables whose names say that they are secret, the longest first; a short one may be a word of other texts."""
+    values = {value for name, value in settings.items() if len(value) >= _LEAST_KNOWN and masked_setting(name, value) == MASK}
+    return tuple(sorted((value for value in values if not _is_common(value)), key=len, reverse=True))
+
+
+def _is_common(value: str) -> bool:
+    """A word or a path: `SSH_AUTH_SOCK=/tmp/agent`, `GOOGLE_APPLICATION_CREDENTIALS=/home/me/key.json`."""
+    return value.isdigit() or "/" in value[:2] or (value.isalpha() and value.islower() and len(value) < 16)
 
 
 def is_secret_name(name: str) -> bool:
@@ -219,7 +239,7 @@ def is_secret_name(name: str) -> bool:
     for before, word, after in zip(["", *words], words, [*words[1:], ""]):
         if word == "pass" and (after or before not in _ACCOUNTS):
             continue
-        if word in _SECRET or (word in ("key", "keys") and before in _KEYS):
+        if word in _SECRET or (word in ("key", "keys") and before in _KEYS) or (word == "login" and before in _ISSUERS):
             return True
     # Of a token the name comes last: `--token-dim` and `--tokens` are none.
     return len(words) > 0 and words[-1] == "token" and not (len(words) > 1 and words[-2] in _VOCABULARY)

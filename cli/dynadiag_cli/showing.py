@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.files import is_read_only, write_file, write_inside
-from dynadiag.masking import masked_arguments
+from dynadiag.masking import masked_arguments, secret_values
 from dynadiag_cli.progress import progress
 from dynadiag_cli.streams import drop_stdout
 
@@ -146,7 +146,7 @@ def write_reports(report: Report, directory: Path) -> None:
 
 def command_line() -> str:
     """What was typed, to be typed again; what looks like a secret is masked."""
-    return shlex.join(masked_arguments(["dynadiag", *sys.argv[1:]]))
+    return shlex.join(masked_arguments(["dynadiag", *sys.argv[1:]], secret_values(os.environ)))
 
 
 def write_page(told: Callable[[], Document | str], directory: Path, name: str = "report.html") -> None:

@@ -9,7 +9,7 @@ import sysconfig
 import time
 from typing import Any
 
-from dynadiag.masking import masked_arguments, masked_settings
+from dynadiag.masking import masked_arguments, masked_settings, secret_values
 from dynadiag.record import machine, packages
 from dynadiag.record.project_root import describe_project
 
@@ -31,7 +31,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str, project: 
         "pid": os.getpid(),
         "ppid": os.getppid(),
         "rank": rank,
-        "argv": list(masked_arguments(map(str, getattr(sys, "argv", [])))),
+        "argv": list(masked_arguments(map(str, getattr(sys, "argv", [])), secret_values(os.environ))),
         "executable": sys.executable,
         "python": platform.python_version(),
         "torch": _text(getattr(version, "__version__", None)),
@@ -84,7 +84,9 @@ def libraries() -> list[str]:
 
 def _chosen_variables() -> dict[str, str]:
     chosen = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) or name in _NAMES}
-    return masked_settings({name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)})
+    return masked_settings(
+        {name: value for name, value in sorted(chosen.items()) if not any(word in name for word in _SECRET)}, secret_values(os.environ)
+    )
 
 
 def working_directory() -> str | None:

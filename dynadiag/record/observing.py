@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import dynadiag
-from dynadiag.masking import masked_arguments
+from dynadiag.masking import masked_arguments, secret_values
 from dynadiag.model import RunInfo
 from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
@@ -41,7 +41,7 @@ def observe(
     info = RunInfo(
         directory=str(Path(directory).absolute()),
         dynadiag=dynadiag.__version__,
-        command=masked_arguments(sys.argv),
+        command=masked_arguments(sys.argv, secret_values(os.environ)),
         cwd=working_directory(),
         started_at=_now(),
         running=True,

@@ -20,7 +20,7 @@ from typing import Any
 
 import dynadiag
 from dynadiag.errors import OutputError, UsageError
-from dynadiag.masking import masked_arguments
+from dynadiag.masking import masked_arguments, secret_values
 from dynadiag.model import RunInfo
 from dynadiag.private_view.choosing import command_in, warn_of
 from dynadiag.private_view.recovery import recover
@@ -158,7 +158,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
     info = RunInfo(
         directory=None if directory is None else str(directory),
         dynadiag=dynadiag.__version__,
-        command=masked_arguments(command),
+        command=masked_arguments(command, secret_values(os.environ)),
         cwd=working_directory(),
         started_at=_now(),
         running=True,

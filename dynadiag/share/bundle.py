@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import io
 import json
+import os
 import socket
 import zipfile
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from dynadiag import report as reports
 from dynadiag import trace
 from dynadiag.errors import UnreadableInputError
 from dynadiag.files import make_folder_inside, read_small, write_inside
+from dynadiag.masking import NAMED, secret_values
 from dynadiag.model.report import Report
 from dynadiag.model.run import Run
 from dynadiag.render import chrome_trace, document_json, json_report, pictures
@@ -74,9 +76,11 @@ _Made = tuple[str, Mapping[str, _Member], repository.Repository, Removed]
 
 
 def _redactor(source: Path) -> Redactor:
-    """It knows who and where we are: a log that names neither in a telling place may still contain both."""
+    """It knows who and where we are, and our own keys: a log that names none of them in a telling place may still contain all."""
     redactor = Redactor()
     redactor.learn(str(source.resolve()))
+    for value in secret_values(os.environ):
+        redactor.know(NAMED, value)
     with suppress(OSError, KeyError):
         redactor.identities.know("user name", getpass.getuser())
     host = socket.gethostname()

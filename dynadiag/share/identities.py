@@ -11,6 +11,7 @@ _NAME = r"[^\\/\s\"'<>|:;,()\[\]{}*$?]{1,64}"
 _HOMES = re.compile(r"(?:[\\/]|(?<![\w.-]))(?:h?ome|[Uu]?sers|scratch|netscratch)[\\/]{1,2}(?P<user>" + _NAME + r")(?=[\\/\s\"':;,)\]}]|$)")
 _TORCH_CACHE = re.compile(r"(?<=[\\/])torchinductor_(?P<user>" + _NAME + r")(?=[\\/\s\"']|$)")
 _USER_SAID = re.compile(r"\b(?:USER|LOGNAME|USERNAME|SUDO_USER)[\"']?\s?[=:]\s?[\"']?(?P<user>[A-Za-z_][\w.-]{1,40})")
+_USER_QUOTED = re.compile(r"[\"']user_?name\\?[\"']\s?:\s?\\?[\"'](?P<user>[A-Za-z_][\w.-]{2,40})\\?[\"']")
 _REMOTE = re.compile(r"(?<![\w.@/-])(?P<user>(?!git@)[a-z_][\w-]{1,31})@(?P<host>[A-Za-z0-9][\w.-]{1,252}):(?=[/~.])")
 _HOST_SAID = re.compile(
     r"\b(?:HOSTNAME|MASTER_ADDR|SLURMD_NODENAME|SLURM_SUBMIT_HOST|master[-_]addr|"
@@ -167,6 +168,7 @@ _NAMED = tuple(
         (_HOMES, r"ome[\\/]|sers[\\/]|scratch[\\/]"),
         (_TORCH_CACHE, "torchinductor_"),
         (_USER_SAID, "USER|LOGNAME"),
+        (_USER_QUOTED, "user_?name"),
         (_REMOTE, "@[^:]{2,250}:"),
         (_HOST_SAID, "HOST|MASTER_ADDR|NODENAME|master.addr|endpoint|nodename|hostname"),
         (_URL, "://"),

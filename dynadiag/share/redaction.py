@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from dynadiag.masking import MASK, NAMED, is_secret_name, masked_arguments, masked_setting, masked_text
 from dynadiag.share.identities import Identities
+from dynadiag.share.known_tokens import known_tokens
+from dynadiag.share.random_words import Place, is_digest, is_no_word, place_of, random_spans
 
 _QUOTED = re.compile(
     r"(?P<head>(?P<name>[\w.-]{2,80})\\?[\"']?\]?\s{0,3}(?:==|!=|[=:])\s{0,3}\\?(?P<quote>[\"']))(?P<value>[^\"'\n\\]{3,2000})"
@@ -25,6 +26,7 @@ _OPTION = re.compile(r"(?P<head>(?<!\S)(?P<name>--?[A-Za-z][\w-]{2,60})[ =])(?P<
 _HINT = re.compile(
     r"(?i)secret|passw|passphrase|pass\b|pwd|\b(?:bind|root)?pw\b|token|key|cred|authorization|bearer|jwt|pat\b|cookie|signature"
 )
+_HINT_SIGNS = ("secret", "pass", "pw", "token", "key", "cred", "authorization", "bearer", "jwt", "pat", "cookie", "signature")
 _SWITCH = re.compile(
     r"[),\]}]|[\w.-]{1,60}(?:\.[\w-]{1,60})*\(|(?:self|cls|args|cfg|config|os|env)\.|/|\d{1,7}$|(?:true|false|none|null|yes|no|auto)$",
     re.IGNORECASE,
@@ -33,13 +35,12 @@ _CUT = re.compile(r"(?:^|(?<=[\s\"'`]))[^\s\"'`]{8,}?(?=\.\.\.|…|\s|$)")
 _ARGUMENTS = frozenset({"argv", "command", "args"})
 _USERS = frozenset({"user", "username", "user_name", "login", "logname"})
 _HOSTS = frozenset({"host", "hostname", "nodename", "node_name", "server"})
-_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9]{20,200}(?![A-Za-z0-9+/=])")
-_HEX = re.compile("[0-9a-f]+|[0-9A-F]+|[a-z2-7]{50,}")  # digests: torch has them for caches, payloads and files
 _KEY_OF_DIGITS = re.compile(
     r"(?<=[A-Za-z][_-])(?=[a-f_-]{0,100}\d)(?:[0-9a-f]{8,40}[_-])?[0-9a-f]{32,128}(?![A-Za-z0-9])"
 )  # behind a prefix
+_DIGITS = re.compile("[0-9a-f]{32}")
 _REST = re.compile(r"\*\*\*(?:[-_.](?=[A-Za-z]{0,80}\d)[A-Za-z0-9]{8,80})+(?![A-Za-z0-9])")  # a token of several parts
-_CHANGES, _CHANGES_OF_TWO = 0.35, 0.3
+_RANDOM = "random letters and digits"
 _SHORTEST_PREFIX = 8
 _MOST_SECRETS = 300
 """So many are looked for where nothing says what they are: a stranger's log may name any number, and each costs time in every text."""
@@ -55,17 +56,24 @@ class Redactor:
     identities: Identities = field(default_factory=Identities)
     secrets: dict[str, str] = field(default_factory=dict)
     removed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _kept: Counter[bool] = field(default_factory=Counter)
     _known: re.Pattern[str] | None = None
     _bare: dict[str, tuple[str, str]] = field(default_factory=dict)
     _begun: set[str] = field(default_factory=set)
     _plain: set[str | bytes] = field(default_factory=set)
 
-    def learn(self, text: str) -> None:
-        """Remember the secrets and names of a text."""
-        key = _key(text)
+    def know(self, kind: str, value: str) -> None:
+        """Look for a secret that is known from elsewhere."""
+        self._remember(kind, value)
+        self._known = None
+
+    def learn(self, text: str, name: str = "") -> None:
+        """Remember the secrets and names of a text; `name` is what the text is called, where it is a value with a name."""
+        place = place_of(name)
+        key = _key(text, place)
         if key in self._plain:
             return
-        if self._masked(text, self._remember) == text and not self.identities.learn(text):
+        if self._masked(text, self._remember, place) == text and not self.identities.learn(text):
             self._plain.add(key)
         else:
             self._known = None
@@ -75,19 +83,19 @@ class Redactor:
         _mapped(value, self._learnt, self._named_secret(self._remember), self._named_identity(None))
         self._known = None
 
-    def _learnt(self, text: str, _: str) -> str:
-        self.learn(text)
+    def _learnt(self, text: str, name: str) -> str:
+        self.learn(text, name)
         return text
 
-    def text(self, text: str, where: str) -> str:
+    def text(self, text: str, where: str, name: str = "") -> str:
         """The text without them; `where` is a place for the list of what was removed."""
 
         def note(kind: str, _: str = "") -> None:
             self.removed[kind, where] += 1
 
-        pattern = self._pattern()
-        shown = text if _key(text) in self._plain else self.identities.replaced(self._masked(text, note), note)
-        return self._without_beginnings(pattern.sub(lambda match: self._replaced(match, note), shown), note)
+        pattern, place = self._pattern(), place_of(name)
+        shown = text if _key(text, place) in self._plain else self.identities.replaced(self._masked(text, note, place), note)
+        return self._without_beginnings(pattern.sub(lambda match: self._replaced(match, note, place), shown), note)
 
     def value(self, value: Any, where: str) -> Any:
         """JSON without them: the names of its members stay, and tell what is a secret."""
@@ -95,7 +103,7 @@ class Redactor:
         def note(kind: str, _: str = "") -> None:
             self.removed[kind, where] += 1
 
-        return _mapped(value, lambda text, _: self.text(text, where), self._named_secret(note), self._named_identity(note))
+        return _mapped(value, lambda text, name: self.text(text, where, name), self._named_secret(note), self._named_identity(note))
 
     def json(self, text: str, where: str, *, indent: int | None = None) -> str:
         """JSON text, taken apart, redacted and written again; what is no JSON is redacted as text."""
@@ -106,16 +114,21 @@ class Redactor:
         changed = self.value(value, where)
         return text if changed == value else json.dumps(changed, indent=indent)
 
-    def _masked(self, text: str, note: Callable[[str, str], object]) -> str:
-        text = _without_random(masked_text(text, note), note)
-        return "\n".join(_without_named(line, note) for line in text.split("\n")) if _HINT.search(text) else text
+    def _masked(self, text: str, note: Callable[[str, str], object], place: Place) -> str:
+        text = _without_spans(masked_text(text, note), known_tokens, note)
+        text = _without_random(text, note, place)
+        return "\n".join(_without_named(line, note) for line in text.split("\n")) if _may_have_hint(text) else text
 
     def _remember(self, kind: str, value: str) -> None:
         """Secrets long or odd enough that the same letters are no accident elsewhere."""
         for part in dict.fromkeys((value, value.rpartition(":")[2])):
             odd = len(part) >= 8 or (len(part) >= 6 and any(map(str.isdigit, part)))
-            if odd and MASK not in part and not part.isalpha() and not part.isdigit() and len(self.secrets) < _MOST_SECRETS:
-                self.secrets.setdefault(part, kind)
+            if not odd or MASK in part or part.isdigit() or (part.isalpha() and not is_no_word(part)) or part in self.secrets:
+                continue
+            random = kind == _RANDOM  # found by its looks wherever it is whole; what only its place gives away has room of its own
+            if self._kept[random] < _MOST_SECRETS:
+                self._kept[random] += 1
+                self.secrets[part] = kind
 
     def _named_secret(self, note: Callable[[str, str], object]) -> Callable[[str, str], str | None]:
         def masked(name: str, value: str) -> str | None:
@@ -146,8 +159,10 @@ class Redactor:
             self._begun = {secret[:_SHORTEST_PREFIX] for secret in self.secrets}
         return self._known
 
-    def _replaced(self, match: re.Match[str], note: Callable[[str], object]) -> str:
+    def _replaced(self, match: re.Match[str], note: Callable[[str], object], place: Place) -> str:
         kind, shown = self._bare.get(match[0]) or (self.secrets[match[0]], MASK)
+        if kind == _RANDOM and _DIGITS.match(match[0]) and (place == "digest" or is_digest(match)):
+            return match[0]
         note(kind)
         return shown
 
@@ -157,7 +172,8 @@ class Redactor:
         def shown(match: re.Match[str]) -> str:
             for begun in self._begun:
                 at = match[0].find(begun)
-                if at >= 0 and any(secret.startswith(match[0][at:]) for secret in self.secrets):
+                rest = match[0][at:]  # all of a secret that is still there is a digest
+                if at >= 0 and rest not in self.secrets and any(secret.startswith(rest) for secret in self.secrets):
                     note("beginning of a secret")
                     return match[0][:at] + MASK
             return match[0]
@@ -169,40 +185,52 @@ class Redactor:
         return [(kind, where, times) for (kind, where), times in sorted(self.removed.items())]
 
 
-def _key(text: str) -> str | bytes:
-    return text if len(text) < 200 else hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _key(text: str, place: Place) -> str | bytes:
+    if len(text) < 200:
+        return f"{place} {text}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=place.encode()).digest()
 
 
-def _without_random(text: str, note: Callable[[str, str], object]) -> str:
-    """The text without words that look drawn at random: small letters, capital letters and digits that keep changing, but no digests.
-
-    Two random letters or digits are of different kinds in 62 of 100 cases, in 40 without one case; in names such as
-    `MultiheadAttention2d` a third of that is.
-    """
-
-    def shown(match: re.Match[str]) -> str:
-        kinds = ["d" if one.isdigit() else "A" if one.isupper() else "a" for one in match[0]]
-        changes = sum(one != other for one, other in pairwise(kinds))
-        least = _CHANGES if len(set(kinds)) == 3 else _CHANGES_OF_TWO
-        if len(set(kinds)) == 1 or "d" not in kinds or changes < least * (len(kinds) - 1) or _HEX.fullmatch(match[0]):
-            return match[0]
-        note("random letters and digits", match[0])
-        return MASK
+def _without_random(text: str, note: Callable[[str, str], object], place: Place) -> str:
+    """The text without what looks drawn at random, but for digests."""
 
     def masked(match: re.Match[str]) -> str:
-        note("random letters and digits", match[0])
+        if is_digest(match):
+            return match[0]
+        note(_RANDOM, match[0])
         return MASK
 
-    text = _KEY_OF_DIGITS.sub(masked, _LONG_WORD.sub(shown, text))
+    if place != "digest" and _DIGITS.search(text) is not None:
+        text = _KEY_OF_DIGITS.sub(masked, text)
+    text = _without_spans(text, lambda text: ((_RANDOM, *span) for span in random_spans(text, place)), note)
     return _REST.sub(masked, text) if MASK in text else text
+
+
+def _without_spans(text: str, spans: Callable[[str], Iterable[tuple[str, int, int]]], note: Callable[[str, str], object]) -> str:
+    """The text without the spans that a function finds in it, of which some may overlap."""
+    pieces, at = [], 0
+    for kind, begin, end in sorted(spans(text), key=lambda one: (one[1], -one[2])):
+        if end <= at:
+            continue
+        if begin >= at:
+            pieces += [text[at:begin], MASK]
+        note(kind, text[max(at, begin) : end])
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
 
 
 def _without_named(line: str, note: Callable[[str, str], object]) -> str:
     """A line without the values that their names call secret."""
-    if _HINT.search(line):
+    if _may_have_hint(line) and _HINT.search(line):
         for pattern in (_QUOTED, _ASSIGNED, _OPTION):
             line = pattern.sub(lambda match: _named(match, note), line)
     return line
+
+
+def _may_have_hint(text: str) -> bool:
+    """False where `_HINT` finds nothing: far cheaper than an expression that ignores case."""
+    low = text.lower()
+    return any(sign in low for sign in _HINT_SIGNS)
 
 
 def _named(match: re.Match[str], note: Callable[[str, str], object]) -> str:
@@ -230,7 +258,7 @@ def _mapped(
         members: dict[str, Any] = {}
         times: Counter[str] = Counter()
         for key, one in value.items():
-            bare = told = text(key, "")
+            bare = told = text(key, name)
             while told in members:  # two secrets are two members
                 times[bare] += 1
                 told = f"{bare} ({times[bare] + 1})"
@@ -249,5 +277,5 @@ def _arguments(words: list[str], text: Callable[[str, str], str], secret: Callab
     for before, word, masked in zip(["", *words], words, masked_arguments(words), strict=False):
         name, mark, value = word.partition("=")
         named = masked != word and secret(name if mark else before, value if mark else word) is not None
-        shown.append(text(masked if named else word, ""))
+        shown.append(text(masked if named else word, before if before.startswith("-") else ""))
     return shown

@@ -18,8 +18,10 @@ from dynadiag.masking import (
     _said,
     masked_arguments,
     masked_setting,
+    masked_settings,
     masked_text,
     may_hold_secret,
+    secret_values,
 )
 
 SECRET = "s3cr3tV4lue9"
@@ -242,3 +244,19 @@ def test_hostile_texts_take_linear_time(part):
 
     # Four times as long: a quadratic search takes sixteen times as long.
     assert cost_s(80_000) < 9 * max(cost_s(20_000), 0.02)
+
+
+def test_a_key_behind_a_login_of_an_issuer_and_what_is_known_from_variables_are_masked():
+    assert masked_arguments(["t.py", "--wandb-login", "q1w2e3r4t5", "--login", "me"]) == ("t.py", "--wandb-login", MASK, "--login", "me")
+    known = secret_values(
+        {
+            "WANDB_API_KEY": "q1w2e3r4t5",
+            "MY_PASSWORD": "correct",
+            "AWS_CREDENTIALS": "/home/me/keys",
+            "HOME": "/home/me",
+            "API_KEY": "12345678",
+        }
+    )
+    assert known == ("q1w2e3r4t5",)
+    assert masked_arguments(["t.py", "--as", "q1w2e3r4t5", "x=q1w2e3r4t5!"], known) == ("t.py", "--as", MASK, f"x={MASK}!")
+    assert masked_settings({"TORCH_X": "a q1w2e3r4t5"}, known) == {"TORCH_X": f"a {MASK}"}

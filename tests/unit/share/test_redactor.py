@@ -40,7 +40,7 @@ def redacted(*texts):
         ("curl --user=me:q1w2e3 x", f"curl --user=me:{MASK} x"),
         ("run --password hunter2 x", f"run --password {MASK} x"),
         ("got Zk3x9QpL7vT2mNa8Rw5Y from it", f"got {MASK} from it"),
-        ("MTA7zXq9Kd3fLw2PvB8nYs4T.O5qDf0.y7iOnTcVAiTqnbtXSXFRO9O0q8WKLi5qJI4mij", f"{MASK}.O5qDf0.{MASK}"),
+        ("MTA7zXq9Kd3fLw2PvB8nYs4T.O5qDf0.y7iOnTcVAiTqnbtXSXFRO9O0q8WKLi5qJI4mij", MASK),
     ],
 )
 def test_people_machines_and_secrets_are_taken_out(given, shown):
@@ -140,3 +140,36 @@ def test_a_comment_before_a_line_of_a_graph_is_no_guard():
     text = "    # a comment of the graph\n    # File: /p/x.py:4 in f, code: secret_line(x)"
     assert Involved(run, {}).text(text) == f"    # a comment of the graph\n    # File: /p/x.py:4 in f, code: {LEFT_OUT}"
     assert Involved(run, {"/p/x.py": [(4, 4)]}).text(text) == text
+
+
+DIGEST = "9f86d081884c7d659a2feaa0c55ad015"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (f"payload {DIGEST}, key {DIGEST}", f"payload {DIGEST}, key {MASK}"),
+        (f"('{DIGEST}')", f"('{MASK}')"),
+        (f"{DIGEST}  model.pt\n{DIGEST}", f"{DIGEST}  model.pt\n{MASK}"),
+        (f"/cache/{DIGEST}/x.so and https://a.example.net/{DIGEST}/x", f"/cache/{DIGEST}/x.so and https://host1/{MASK}/x"),
+        (f'KEY = "{DIGEST[:16]}" \\\n    "{DIGEST[16:]}"', f'KEY = "{MASK}" \\\n    "{MASK}"'),
+        (f'x = ("{DIGEST[:10]}"\n "{DIGEST[10:20]}"\n "{DIGEST[20:]}")', f'x = ("{DIGEST[:10]}"\n "{DIGEST[10:20]}"\n "{DIGEST[20:]}")'),
+        ("vP3+x9/Qk2==, uJ8kf02Lq+7tRz/4Wm1XbN6s", f"vP3+x9/Qk2==, {MASK}"),
+    ],
+)
+def test_digests_stay_where_something_says_so_and_keys_go(given, shown):
+    assert redacted(given) == [shown]
+
+
+def test_a_value_is_a_digest_or_a_key_by_its_name():
+    redactor = Redactor()
+    value = {"has_payload": DIGEST, "x": DIGEST, "cache": [DIGEST], "key": "d3b07384-d113-4ec6-a7d4-0c2f6e9b1a55", "frame": "k1_index_12"}
+    redactor.learn_value(value)
+    shown = redactor.value(value, "log")
+    assert shown == {"has_payload": DIGEST, "x": MASK, "cache": [DIGEST], "key": MASK, "frame": "k1_index_12"}
+
+
+def test_a_password_of_letters_is_found_again_unless_it_is_a_word():
+    shown = redacted("mysql://me:qzxvkwjpfh@h/x", "said qzxvkwjpfh", "https://me:internal@h/x", "an internal error")
+    assert [text.rpartition(" ")[2] for text in shown] == [f"mysql://{MASK}@host1/x", MASK, f"https://{MASK}@host1/x", "error"]
+    assert "internal error" in shown[3]
