@@ -14,7 +14,7 @@ from dynadiag.advice.streams import STREAMS_OUTSIDE
 from dynadiag.facts.lookups import first_graphs, is_from_text
 from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import normal_path, own_frame
-from dynadiag.facts.wording import base_name, script_arguments, short_place
+from dynadiag.facts.wording import script_arguments, short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run, SourceFunction
@@ -160,18 +160,16 @@ def _of_returned_view(text: str, run: Run) -> Iterator[Advice]:
 
     `check_inplace` of `torch/csrc/autograd` names the function, which is the user's own where it gives its input back.
     """
-    said = _VIEW_RETURNED.search(text)
-    if said is None:
+    if _VIEW_RETURNED.search(text) is None:
         return
-    forward = next((one for one in run.functions if one.name.split(".")[-2:] == [said[1], "forward"]), None)
-    returns = () if forward is None else tuple(_inputs_returned(forward.text))
-    if forward is not None and returns:
-        row, name = returns[0]
+    place = returned_input(text, run)
+    if place is not None:
+        name = (place.code or "").removeprefix("return ")
         yield Advice(
             slug="return-clone",
-            text=f"Return a copy of the input from `{said[1]}.forward` ({base_name(forward.file)}:{forward.line + row - 1}): compiled code "
-            "cannot return an input as it is and write into it as well. The gradient is the same.",
-            before=f"return {name}",
+            text=f"Return a copy of the input from `{place.function}` ({short_place(place)}): compiled code cannot return an input as it "
+            "is and write into it as well. The gradient is the same.",
+            before=place.code,
             after=f"return {name}.clone()",
         )
         return
@@ -184,6 +182,15 @@ def _of_returned_view(text: str, run: Run) -> Iterator[Advice]:
             ),
             options=("torch.compiler.disable",),
         )
+
+
+def returned_input(text: str, run: Run) -> Location | None:
+    """Where the custom function that such an error names returns one of its inputs as it is."""
+    said = _VIEW_RETURNED.search(text)
+    names = [] if said is None else [said[1], "forward"]
+    forward = next((one for one in run.functions if one.name.split(".")[-2:] == names), None)
+    row, name = (0, "") if forward is None else next(_inputs_returned(forward.text), (0, ""))
+    return Location(forward.file, forward.line + row - 1, ".".join(names), f"return {name}") if forward is not None and row else None
 
 
 def _inputs_returned(text: str) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Run
 
 _IDS = frozenset(("GB0098", "GB0099"))
-_REFUSED = re.compile(r"<function (?P<name>[\w.<>]+) at 0x")
+_REFUSED = re.compile(r"<(?:function|bound method) (?P<name>[\w.<>]+) (?:at 0x|of )")
 _NAME = re.compile(r"(?P<name>\S+) is disabled(?:: |\Z)")
 
 

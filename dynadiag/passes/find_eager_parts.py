@@ -57,7 +57,8 @@ def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], m
         title=f"{'Submodule' if is_module else 'Method'} of a compiled module runs eagerly: {name}",
         where=where,
         why=(
-            f"called {plural(calls, 'time')}{f' on {on}' if on else ''}{f', also at {listed(others)}' if others else ''}; a call that was "
+            f"called {plural(calls, 'time')}{_inside(work, where)}{f' on {on}' if on else ''}"
+            f"{f', also at {listed(others)}' if others else ''}; a call that was "
             f"looked at ran {plural(operators, 'operator')}, none of them compiled{rest}. What `torch.compile` gives for {module} compiles "
             f"calls of the module itself and hands `{part}` on as it was; a backward through it is not compiled either."
         ),
@@ -66,3 +67,9 @@ def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], m
         evidence=(),
         rank=(float(Priority.RAN_EAGER), 0.0, -float(operators * calls)),
     )
+
+
+def _inside(work: CompiledWork, where: Location | None) -> str:
+    """The line of a library that makes the call, where the user's line only leads there."""
+    place = work.eager.stack[-1] if work.eager is not None and work.eager.stack else None
+    return "" if place is None or place == where else f" at {short_place(place)}"

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
-from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, uncaught_advice
+from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, returned_input, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.statements import recorded_functions
@@ -105,7 +105,7 @@ def _try_around(problem: Problem, run: Run) -> str | None:
 
 def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     raised = problem.stack[-1]
-    where = own_frame(problem.stack, run)
+    where = returned_input(problem.text, run) or own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
     on = rank_text(run, (problem.process,))
     said = f"{text.rstrip('.: ')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}."

@@ -45,6 +45,7 @@ class _Place:
     took_s: float | None = None
     operators: int | None = None
     compiled_inside: bool = False
+    looked_at: int = 0
 
     @property
     def finished(self) -> bool:
@@ -64,7 +65,7 @@ class _Running:
 
 
 class MethodMeter:
-    """Times the first call at each place, and counts the operators of the second, where it is certain that the attribute is only called.
+    """Times the first call of each, and counts the operators of a later one at each place, where the attribute is certainly only called.
 
     Nothing of ours is called in between: the caller gets a `functools.partial` of what it asked for, which has no frame of Python's. Calls
     in which something compiled runs are left out, since their operators may be compiled.
@@ -74,6 +75,7 @@ class MethodMeter:
         """`begun`: how many compiled calls have begun; `inside`: whether one is looked at now."""
         self._sink, self._begun, self._inside = sink, begun, inside
         self._places: dict[tuple[int, int], _Place | None] = {}
+        self._took: dict[str, float] = {}
         self._kept: list[CodeType] = []  # so that no other code gets the number of one of them
         self._running: _Running | None = None
         self._undo: list[Callable[[], None]] = []
@@ -104,6 +106,7 @@ class MethodMeter:
             os.register_at_fork(after_in_child=self._stop)
         self._on = self._watched = True
         self._places.clear()
+        self._took.clear()
         hooks.on_undo(self._stop)
         hooks.replace(owner, _GET, functools.wraps(original)(disguise(dynadiag_attribute, eval_frame.__file__)))
 
@@ -140,9 +143,12 @@ class MethodMeter:
 
     def _begin(self, place: _Place, value: Any, frame: FrameType) -> Any:
         begun = self._begun()
+        place.took_s = self._took.get(place.name) if place.took_s is None else place.took_s
         with_stack = not place.call.plain
         profiled = place.took_s is not None and place.took_s <= (_LONGEST_WITH_STACK_S if with_stack else _LONGEST_S)
-        if begun is None or profiler_runs() or (place.took_s is not None and not profiled):
+        if begun is None or profiler_runs():
+            return value
+        if place.took_s is not None and not profiled:
             place.measured += 1
             return value
         called = functools.partial(value)
@@ -150,6 +156,7 @@ class MethodMeter:
         running.ends = weakref.ref(called, disguise(lambda _: self._ended(running), sys.modules["torch._dynamo.eval_frame"].__file__))
         self._running = running
         if profiled:
+            place.looked_at = place.calls
             for module, name, start in profiler_starts(self._leave):
                 self._replace(module, name, start)
             start_profiler(with_stack=with_stack)
@@ -171,7 +178,7 @@ class MethodMeter:
                 place.operators = count_dispatched(events, _below(running) if running.depth is not None else None).outside
                 self._sink.artifact("dynadiag_eager_method", self._record(place), context=False)
             elif not profiled:
-                place.took_s = took
+                place.took_s = self._took[place.name] = took
         except Exception as error:  # noqa: BLE001 - border: our hooks in the user's process
             self._fail(error)
         finally:
@@ -206,7 +213,7 @@ class MethodMeter:
             "number": place.number,
             "function": place.name,
             "kind": place.kind,
-            "call": 2,
+            "call": place.looked_at,
             "operators": place.operators,
             "calls": place.calls,
             "took_s": place.took_s,

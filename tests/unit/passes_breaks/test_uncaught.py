@@ -262,6 +262,9 @@ def test_an_input_that_a_custom_function_returns_is_to_be_copied(maker):
     first = finding.fix[0]
     assert (first.slug, first.before, first.after) == ("return-clone", "return scratch", "return scratch.clone()")
     assert "`Assign.forward` (train.py:12)" in first.text
+    problem = Problem(kind="uncaught", process=0, text=VIEW.format("Assign"), stack=(OWN, WRAPPER))
+    (raised,) = find_uncaught(Run(info=RunInfo(), problems=(problem,), functions=(function,))).findings
+    assert (raised.where.line, raised.where.function, raised.where.code) == (12, "Assign.forward", "return scratch")
     other = replace(function, text=text.replace("return scratch", "return scratch + 1"))
     (finding,) = find_uncaught(backward_run(maker, VIEW.format("Assign"), functions=(other,))).findings
     assert [advice.slug for advice in finding.fix] == ["compare-with-eager"]

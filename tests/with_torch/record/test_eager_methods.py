@@ -142,3 +142,23 @@ def test_a_method_that_is_compiled_is_no_finding(run_here, tmp_path):
     run = trace.load(tmp_path / "run")
     assert [one.function for one in run.work if one.eager is not None] == []
     assert [one.code for one in reports.build(run).findings] == []
+
+
+def test_a_method_that_two_lines_call_once_each_is_counted_at_the_second(run_here, tmp_path):
+    source = """
+        import torch
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + 1
+
+            def loss(self, x):
+                return x.square().mean()
+
+        net = torch.compile(Net(), backend="eager")
+        net.loss(torch.ones(3))
+        net.loss(torch.ones(3))
+    """
+    run_here(source, tmp_path / "run")
+    (one,) = (one for one in trace.load(tmp_path / "run").work if one.eager is not None)
+    assert (one.function, one.outside, one.call, one.eager.calls, one.eager.stack[-1].line) == ("Net.loss", 2, 1, 1, 13)
