@@ -10,6 +10,7 @@ from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, o
 from dynadiag.source.line import dotted
 
 _AT_OPERATOR = re.compile(r"^ *(?:Original traceback|Found from ?): ?$", re.MULTILINE)
+_CAPTURES_INDEX = (2, 15)  # the first seen to: on 2.11 the back end raises another error then
 # `table[step]` with a tensor without dimensions: torch reads it as a number, which the back end's tensors do not have.
 _INDEXED = re.compile(r"_local_scalar_dense(?:.|\n)*?call_function\[target=\w*operator\.getitem\]\(args = \(%\w+, %\w+\)")
 
@@ -41,8 +42,9 @@ def _indexed(context: BreakContext) -> Iterator[Said]:
             "and a graph has no numbers. The values are the same, in a copy"
         )
         yield from rewrite(context, "index-with-dimension", context.line.replaced(found[0], new), text)
-    text = "Let Dynamo capture numbers that are read from tensors (without recompiles for their values)"
-    yield from option(context, "index-capture", "capture_scalar_outputs", " = True", text)
+    if context.torch is not None and context.torch >= _CAPTURES_INDEX:
+        text = "Let Dynamo capture numbers that are read from tensors (without recompiles for their values)"
+        yield from option(context, "index-capture", "capture_scalar_outputs", " = True", text)
 
 
 def _is_written(parent: ast.AST | None) -> bool:
