@@ -56,7 +56,7 @@ def _probe(text: str) -> dict[str, str | None]:
     store = Path(tempfile.mkdtemp(prefix="probe-", dir=view.undo))
 
     def mount() -> None:
-        overlay.enter(view.roots, view.passed, store / "upper")
+        overlay.enter(view.roots, view.passed, store / "upper", check=True)
         for root in view.roots:
             tempfile.TemporaryFile(dir=root).close()
 

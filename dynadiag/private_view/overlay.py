@@ -30,16 +30,17 @@ _MOST_LOOKED_AT: Final = 200_000
 _NOT_FOR_OVERLAYS: Final = frozenset(("proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "securityfs", "debugfs"))
 
 
-def enter(roots: Sequence[str], passed: Sequence[str], store: Path) -> dict[str, Path]:
+def enter(roots: Sequence[str], passed: Sequence[str], store: Path, *, check: bool = False) -> dict[str, Path]:
     """What is written below `roots` from now on goes into a new folder `store`; below `passed` it is written as ever.
 
-    Gives the folder with what is written by the folder that it is written to. Raises OSError or NotPossibleError; the process is then of no
+    Gives the folder with what is written by the folder that it is written to. `check`: look at all files for one that such a view would not
+    let be written. Raises OSError or NotPossibleError; the process is then of no
     use any more.
     """
     if "/" in roots:
         raise NotPossibleError("no overlay for the folder /")
     uppers: dict[str, Path] = {}
-    mine = _new_namespace(roots)
+    mine = _new_namespace(roots if check else ())
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     points = [(point, kind) for root in roots for point, kind in _mounts_below(root)]
     lower = {point: os.open(point, os.O_PATH) for point, _ in points}

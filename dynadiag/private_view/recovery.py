@@ -17,6 +17,8 @@ from dynadiag.scratch import UNDO, dead_folders
 
 _FILES: Final = "files"
 """In the folder of a run: what files were."""
+BESIDE: Final = f"view-*/{_FILES}"
+"""Where those of the other runs of a session lie."""
 
 
 def bases() -> tuple[Path, ...]:
@@ -46,6 +48,16 @@ def recover(undo: Path) -> list[str]:
                 with held(store, wait=False) as mine:
                     failed += remove_store(store) if mine else []
     return failed
+
+
+def recover_together(undo: Path) -> None:
+    """The same once none of these runs goes on: those that run at the same time work in the same files, and the last one puts them back."""
+    stores = [one for one in undo.glob("view-*") if one.is_dir()]
+    for store in stores:
+        with held(store, wait=False) as mine:
+            if not mine and store.is_dir():
+                return
+    recover(undo)
 
 
 def discard(undo: Path) -> list[str]:

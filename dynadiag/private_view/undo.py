@@ -13,19 +13,26 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
 _JOURNAL: Final = "journal.jsonl"
 _FICLONE: Final = 0x40049409
 _PIECE: Final = 1 << 20
+_FACTS: Final = ("mode", "owner", "times", "node", "size")
 
 
 class Undo:
-    """Notes in `folder` what is at a path before it changes; copies take at most `limit_bytes`."""
+    """Notes in `folder` what is at a path before it changes; copies take at most `limit_bytes`.
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    What runs at the same time in the same files note in the folders `beside` (the other ones of this pattern) was there before: where they
+    have changed a path already, their note is taken over.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, beside: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._beside = beside
         self._folder, self._left = folder, limit_bytes
         self._journal = os.open(folder / _JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._known: dict[str, bool] = {}
@@ -41,6 +48,11 @@ class Undo:
         """
         if self._known.get(path) or (appended and path in self._known) or self._is_new(path):
             return
+        with self._alone():
+            if not self._take_over(path):
+                self._save(path, appended=appended)
+
+    def _save(self, path: str, *, appended: bool) -> None:
         self._save_parent(path)
         try:
             found = os.lstat(path)
@@ -52,7 +64,9 @@ class Undo:
         if stat.S_ISDIR(found.st_mode):
             self._note(path, facts | {"was": "folder"})
             for name in os.listdir(path):  # noqa: PTH208
-                self.save(os.path.join(path, name))  # noqa: PTH118
+                below = os.path.join(path, name)  # noqa: PTH118
+                if not self._known.get(below) and not self._take_over(below):
+                    self._save(below, appended=False)
         elif stat.S_ISLNK(found.st_mode):
             self._note(path, facts | {"was": "link", "to": os.readlink(path)})  # noqa: PTH115
         elif not stat.S_ISREG(found.st_mode):
@@ -66,9 +80,51 @@ class Undo:
     def save_attributes(self, path: str) -> None:
         """Note the mode and the times of a folder, or all of a file."""
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-            self._save_folder(path)
+            with self._alone():
+                if not self._take_over(path):
+                    self._save_folder(path)
         else:
             self.save(path)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else looks at a file, and notes what it is, at the same time."""
+        if self._beside is None:
+            yield
+            return
+        descriptor = os.open(self._folder.parents[1], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _take_over(self, path: str) -> bool:
+        """Whether somebody else has noted the path, or that a folder around it was not there: it is noted here too."""
+        around = [path, *(str(one) for one in Path(path).parents)]
+        for folder in self._others():
+            noted = _noted(folder)
+            for one in around:
+                found = noted.get(one)
+                if found is None or (one != path and found["was"] != "absent"):
+                    continue
+                if found["was"] == "file" and "copy" not in found:
+                    self._first.setdefault(path, {name: found[name] for name in _FACTS})
+                    return False  # it only grew, so that its first bytes are there
+                if "copy" in found:
+                    found = found | {"copy": self._copy(str(folder / found["copy"]), found["size"])}
+                if found["was"] == "absent":
+                    self._absent.add(one)
+                self._save_parent(one)
+                self._first.setdefault(one, found)
+                self._note(one, {name: value for name, value in found.items() if name != "path"})
+                return True
+        return False
+
+    def _others(self) -> list[Path]:
+        if self._beside is None:
+            return []
+        return [one for one in self._folder.parents[1].glob(self._beside) if one != self._folder]
 
     def saved(self) -> list[str]:
         """The paths that were noted, but for folders of which an entry changed."""
@@ -83,9 +139,16 @@ class Undo:
 
     def _save_folder(self, path: str) -> None:
         """Its mode and times, which change with what is in it."""
-        if path not in self._known and not self._is_new(path):
-            with contextlib.suppress(OSError):
-                self._note(path, self._first.setdefault(path, _facts(os.lstat(path))) | {"was": "folder"}, whole=False)
+        if path in self._known or self._is_new(path):
+            return
+        noted = next((found for folder in self._others() if (found := _noted(folder).get(path)) is not None), None)
+        if noted is not None and noted["was"] == "absent":
+            self._absent.add(path)
+            self._note(path, {"was": "absent"})
+            return
+        with contextlib.suppress(OSError):
+            facts = _facts(os.lstat(path)) if noted is None else {name: noted[name] for name in _FACTS}
+            self._note(path, self._first.setdefault(path, facts) | {"was": "folder"}, whole=False)
 
     def _is_new(self, path: str) -> bool:
         """Whether it lies in a folder that was not there."""
@@ -109,6 +172,20 @@ class Undo:
         return name
 
 
+def _noted(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was noted in a folder, by path: the last line for each counts."""
+    try:
+        lines = (folder / _JOURNAL).read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError):  # the last one, where its writer was killed: its call has not been made
+            row = json.loads(line)
+            found[row["path"]] = row
+    return found
+
+
 def _cloned(source: IO[bytes], target: IO[bytes]) -> bool:
     """Whether the file system lets both share their bytes (btrfs, XFS)."""
     try:
@@ -130,15 +207,7 @@ def _facts(found: os.stat_result) -> dict[str, Any]:
 
 def put_back(folder: Path) -> list[str]:
     """Make every path that was noted what it was, and delete the notes. Gives those where that failed; their copies stay."""
-    try:
-        lines = (folder / _JOURNAL).read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    before: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        with contextlib.suppress(ValueError):  # the last one, where its writer was killed: its call has not been made
-            found = json.loads(line)
-            before[found["path"]] = found
+    before = _noted(folder)
     failed: list[str] = []
     # What was not there goes first, then folders from the outside in; times of folders last, from the inside out.
     for path in sorted(before, key=len, reverse=True):
@@ -198,6 +267,8 @@ def _put_file_back(path: str, before: dict[str, Any], folder: Path) -> None:
             os.utime(path, ns=tuple(before["times"]), follow_symlinks=False)
         return
     same = now is not None and stat.S_ISREG(now.st_mode) and [now.st_dev, now.st_ino] == before["node"]
+    if "copy" not in before and now is not None and (now.st_size, now.st_mtime_ns) == (before["size"], before["times"][1]):
+        return  # another run, which had a copy, has put it back
     if not same and "copy" not in before:
         raise FileNotFoundError(errno.ENOENT, "its first bytes are gone", path)
     if not same:

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from dynadiag.private_view import overlay
 from dynadiag.private_view.kernel import adopt_orphans, die_with_parent, install_filter
 from dynadiag.private_view.ordinary import is_ordinary, ordinary_folders
-from dynadiag.private_view.recovery import files_of, held, remove_store
+from dynadiag.private_view.recovery import BESIDE, files_of, held, recover_together, remove_store, remove_tree
 from dynadiag.private_view.undo import Undo
 from dynadiag.private_view.watching import Connection, Move, Seen, Touch, Watcher
 
@@ -105,9 +105,11 @@ def enter(view: View) -> Ended | None:
         if pid == 0:
             return None
         try:
-            return Ended(_Supervisor(view, store, uppers).attend(pid, descriptor))
+            ended = Ended(_Supervisor(view, store, uppers).attend(pid, descriptor))
         finally:
-            remove_store(store)
+            remove_tree(store / "upper")
+    recover_together(Path(view.undo))
+    return ended
 
 
 def _forked(view: View) -> tuple[int, int | None]:
@@ -140,7 +142,7 @@ class _Supervisor:
 
     def __init__(self, view: View, store: Path, uppers: Mapping[str, Path]) -> None:
         self._view, self._uppers = view, uppers
-        self._undo = Undo(files_of(store), view.limit_bytes)
+        self._undo = Undo(files_of(store), view.limit_bytes, beside=BESIDE)
         self._ordinary = ordinary_folders()
         self._noted: set[tuple[str, str]] = set()
         self._own_ports: set[int] = set()

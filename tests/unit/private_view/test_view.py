@@ -204,6 +204,32 @@ def test_what_runs_together_is_not_put_back_by_another(place):
         assert not store.exists()
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_at_the_same_time_leave_all_as_it_was(place, kind, order):
+    """In copies they work in the same files, and the last one puts them back."""
+    project, other, _ = place
+    before, before_other = snapshot(project), snapshot(other)
+    code = (
+        "import os, shutil, sys\nname, other = sys.argv[1:]\nos.makedirs('made/deep', exist_ok=True)\n"
+        "for path in ('best.pt', 'made/x', 'made/deep/' + name, other + '/kept.txt'): open(path, 'w').write(name * 30)\n"
+        "open('log.csv', 'a').write(name)\nos.chmod('folder2', 0o700)\nshutil.rmtree('tree', ignore_errors=True)\nprint('x', flush=True)\n"
+        "sys.stdin.read()\nopen('gone.txt', 'w').write(name)\nopen('made/last', 'w').write(name)"
+    )
+    with viewed(kind, project) as view:
+        runs = {}
+        for name in ("a", "b"):
+            command = command_in(view, [sys.executable, "-c", code, name, str(other)])
+            runs[name] = subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert runs[name].stdout.readline() == b"x\n"
+        for name in order:
+            runs[name].communicate()
+            assert runs[name].returncode == 0
+        assert snapshot(project) == before
+        assert list(Path(view.undo).glob("view-*")) == []
+    assert snapshot(other) == before_other
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_passed_folders_are_written_for_real(place, kind):
     project, _, _ = place
