@@ -15,7 +15,7 @@ from typing import Any
 from dynadiag.digests.process import MOST_EVENTS, Entry, Event, ProcessDigest, rank_in
 from dynadiag.digests.texts import stamp_of
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".digest"
 RANK_NAME = re.compile(r"_rank_(\d{1,6})[_.]")
 _HEAD = re.compile(  # the head of a record, as `dynadiag.trace.records` finds it in a whole log

@@ -102,10 +102,14 @@ class ProcessDigest:
     def add(self, entry: Entry, kind: str, what: str, *parts: str | bytes, values: tuple[str, ...] = ()) -> None:
         """One event of the frame that the record belongs to."""
         numbers = _FRAME_ID.findall(entry.rest[-_CONTEXT_BYTES:])
-        name, file, line = self._frames.get(int(numbers[-1]) if numbers else None, self._frame)
+        frame = self._frames.get(int(numbers[-1]) if numbers else None, self._frame)
+        said = f"{frame[0]}: {what}"[:_MOST_TEXT] if what else frame[0][:_MOST_TEXT]
+        self._emit_at(entry, kind, said, frame, *parts, values=values)
+
+    def _emit_at(self, entry: Entry, kind: str, said: str, frame: _Frame, *parts: str | bytes, values: tuple[str, ...] = ()) -> None:
+        name, file, line = frame
         place = () if kind.startswith("collective") else (name, texts.short_path(file), str(line))  # in whichever frame
         mark = texts.mark_of(kind, *parts, *place)
-        said = f"{name}: {what}"[:_MOST_TEXT] if what else name[:_MOST_TEXT]
         check = zlib.crc32(entry.payload()) if entry.length else 0
         time = texts.stamp_of(entry.stamp) or 0.0
         self._emit(Event(kind, mark, said, file, line, values, time, entry.offset, entry.length, self._call, self.records, check))
@@ -207,6 +211,13 @@ class ProcessDigest:
         if (text := _text(_dict(_json(entry)).get("pytorch_version"))) is not None:
             self.facts.setdefault("torch", text[:_MOST_TEXT])
 
+    def _function(self, entry: Entry) -> None:
+        """The source of a function of the program's: what another checkout has other."""
+        facts = _dict(_json(entry))
+        file, name, text, line = _text(facts.get("file")), _text(facts.get("name")), _text(facts.get("text")), _id(facts.get("line"))
+        if file is not None and name is not None and text is not None:
+            self._emit_at(entry, "source", f"{name[:_MOST_TEXT]}: its source", (name[:_MOST_TEXT], file[:_MOST_TEXT], line), text)
+
     def _entry(self, entry: Entry) -> None:
         call = _id(_dict(_json(entry)).get("call"))
         self._call = call if call is not None and call < 1 << 40 else self._call
@@ -288,6 +299,7 @@ _ARTIFACTS: dict[bytes, _Handler] = {
     b"dynadiag_config": ProcessDigest._config,
     b"dynadiag_call": ProcessDigest._entry,
     b"dynadiag_entry": ProcessDigest._entry,
+    b"dynadiag_function": ProcessDigest._function,
     b"dynadiag_exit": ProcessDigest._exit,
     b"dynadiag_problem": ProcessDigest._problem,
 }

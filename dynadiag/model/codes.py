@@ -427,6 +427,9 @@ RANKS_APART = _row(
 RANKS_COLLECTIVES = _row(
     "DX08", "Ranks have different collectives", "ranks have collectives in another order or of other shapes", "warning"
 )
+RANKS_SOURCE = _row(
+    "DX10", "A rank ran other source", "a function of the program has another text on some ranks than on the others", "warning"
+)
 RANK_TROUBLE = _row(
     "DX09", "A rank is missing or out of step", "a rank is missing, recorded twice, cut short, late, or has another clock", "warning"
 )

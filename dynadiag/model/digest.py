@@ -9,6 +9,7 @@ from typing import Literal
 COLLECTIVES = ("collective", "collective_forward", "collective_backward", "collective_schedule")
 EventKind = Literal[
     "frame",
+    "source",
     "break",
     "recompile",
     "guards",
@@ -111,7 +112,8 @@ class FirstDifference:
 class RankGroup:
     """Ranks that compiled the same. `representative` is read in full; `first` is None for the largest group and where all are alike.
 
-    `collectives` says what differs in the order or shapes of collectives, by itself; None where those are alike.
+    `collectives` says what differs in the order or shapes of collectives, by itself; None where those are alike. `sources` are the first
+    functions with another text than in the largest group, each at its first other line, and `source_files` the number of files with any.
     """
 
     mark: str
@@ -120,6 +122,8 @@ class RankGroup:
     events: int
     first: FirstDifference | None = None
     collectives: FirstDifference | None = None
+    sources: tuple[FirstDifference, ...] = ()
+    source_files: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -339,7 +339,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         fix=(),
         cost=Cost(value=float(len(group) + more), unit="differences", basis="counted"),
         evidence=tuple(one.id for one in group),
-        rank=(float(Priority.RANKS_DIFFER), float(-len(group) - more)),
+        rank=(float(Priority.RANKS_DIFFER if code == codes.RANK_CUT_OFF else Priority.RANKS_APART), float(-len(group) - more)),
     )
 
 

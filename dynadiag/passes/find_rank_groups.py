@@ -17,6 +17,8 @@ from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 
 _SHOWN = 4
+# Of what tells ranks apart other source explains the rest, and the first difference comes before what follows from it.
+_FIRST = {codes.RANKS_SOURCE: 3, codes.RANKS_APART: 2, codes.RANKS_COLLECTIVES: 1}
 
 
 def find_rank_groups(run: Run) -> PassResult:
@@ -29,7 +31,7 @@ def find_rank_groups(run: Run) -> PassResult:
         return PassResult()
     notes = (_alike(found),) if len(found.groups) == 1 else ()
     notes = (*notes, *(one.text for one in found.troubles if one.kind == "own_value"))
-    rows = [*_apart(found), *_collectives(found), *_troubles(found, run)]
+    rows = [*_other_source(found), *_apart(found), *_collectives(found), *_troubles(found, run)]
     marks = fingerprints([Subject(one.code, one.where) for one in rows], run)
     named = (replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(rows, marks, strict=True), start=1))
     return PassResult(findings=tuple(named), notes=notes)
@@ -53,6 +55,20 @@ def _apart(found: RankComparison) -> Iterator[Finding]:
     more = f"The table of groups has {plural(left, 'more group')}." if left > 0 else ""
     alike = f"{group_in_words(largest).capitalize()} {'are alike' if len(largest.ranks) > 1 else 'is what the others are compared with'}."
     yield _finding(codes.RANKS_APART, found, " ".join(filter(None, (*texts, more, alike))), others, _where(told[0].first))
+
+
+def _other_source(found: RankComparison) -> Iterator[Finding]:
+    apart = [group for group in found.groups if group.sources]
+    if not apart:
+        return
+    texts = []
+    for group in apart[:_SHOWN]:
+        files = f" (in {plural(group.source_files, 'file')})" if group.source_files > 1 else ""
+        shown = "; ".join(f"{one.here}, where the others have {one.there}" for one in group.sources)
+        texts.append(f"{group_in_words(group).capitalize()} ran other source{files}: {shown}.")
+    left = len(apart) - _SHOWN
+    more = f"So did {plural(left, 'more group')}." if left > 0 else ""
+    yield _finding(codes.RANKS_SOURCE, found, " ".join(filter(None, (*texts, more))), apart, _where(apart[0].sources[0]))
 
 
 def _collectives(found: RankComparison) -> Iterator[Finding]:
@@ -95,5 +111,5 @@ def _finding(code: str, found: RankComparison, why: str, groups: list[RankGroup]
         fix=(),
         cost=Cost(value=float(len(ranks)), unit="ranks", basis="counted"),
         evidence=(),
-        rank=(float(Priority.RANKS_DIFFER), -1e6, -float(len(ranks))),
+        rank=(float(Priority.RANKS_DIFFER if code == codes.RANK_TROUBLE else Priority.RANKS_APART), -1e6, -float(_FIRST.get(code, 0))),
     )

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from dynadiag.digests.texts import graph_lines, guard_lines, mark_of
+from dynadiag.digests.texts import graph_lines, guard_lines, mark_of, short_path
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.digest import COLLECTIVES, Digest, DigestEvent, FirstDifference, RankComparison, RankGroup
 from dynadiag.model.location import PayloadRef
 from dynadiag.trace.payloads import read_payload
 from dynadiag.trace.rank_troubles import troubles_of
+from dynadiag.trace.values import BadRecordError, as_dict, as_text, parse_json
 
 _MOST_GROUPS_TOLD = 64
 _MOST_FRAMES = 400
 _MOST_LINES = 2
+_MOST_SOURCES = 3
 _LONGEST_LINE = 200
 
 
@@ -45,8 +47,9 @@ def compared(digests: Iterable[Digest]) -> RankComparison | None:
         return None
     own, sentences = _own_values(ranks)
     by_mark: dict[str, list[int]] = {}
+    contested = _contested(ranks)
     for rank, digest in ranks.items():
-        by_mark.setdefault(_mark(digest, own), []).append(rank)
+        by_mark.setdefault(_mark(digest, own, contested), []).append(rank)
     ordered = sorted(by_mark.items(), key=lambda item: (not ranks[item[1][0]].events, -len(item[1]), item[1]))
     base = ranks[ordered[0][1][0]]
     groups = tuple(_group(mark, members, ranks, base, own, told=at < _MOST_GROUPS_TOLD) for at, (mark, members) in enumerate(ordered))
@@ -77,10 +80,21 @@ def _own_values(ranks: Mapping[int, Digest]) -> tuple[frozenset[str], list[str]]
     return frozenset(own), [f"`{source}`{' (the number of the rank)' if is_number[source] else ''}" for source in own]
 
 
-def _mark(digest: Digest, own: frozenset[str]) -> str:
+def _contested(ranks: Mapping[int, Digest]) -> frozenset[str]:
+    """The marks of functions whose source is not the same on all ranks that recorded it: which functions a rank met says nothing."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for digest in ranks.values():
+        for event in digest.events:
+            if event.kind == "source":
+                found.setdefault((event.what, short_path(event.file)), set()).add(event.mark)
+    return frozenset(mark for marks in found.values() if len(marks) > 1 for mark in marks)
+
+
+def _mark(digest: Digest, own: frozenset[str], contested: frozenset[str]) -> str:
     settings = (digest.torch or "", digest.options or "", digest.device or "")
     order = str(_order(digest.groups))
-    return mark_of(*settings, order, *(text for event in digest.events for text in _key(event, own)), str(digest.left_out))
+    events = (event for event in digest.events if event.kind != "source" or event.mark in contested)
+    return mark_of(*settings, order, *(text for event in events for text in _key(event, own)), str(digest.left_out))
 
 
 def _order(groups: Sequence[str]) -> list[int]:
@@ -103,6 +117,7 @@ def _group(mark: str, members: list[int], ranks: Mapping[int, Digest], base: Dig
     here = ranks[members[0]]
     first = _first(here, base, own) if told and here is not base else None
     ended = first is not None and first.kind != "settings" and None in (first.here, first.there)  # one just has no more
+    sources, files = _sources(here, base) if told and here is not base else ((), 0)
     return RankGroup(
         mark=mark,
         ranks=tuple(members),
@@ -110,26 +125,47 @@ def _group(mark: str, members: list[int], ranks: Mapping[int, Digest], base: Dig
         events=len(here.events),
         first=first,
         collectives=None if first is None or ended else _collectives(here, base),
+        sources=sources,
+        source_files=files,
     )
 
 
-def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference:
-    """The first event that is not the same in both; of settings, what they are, since these were set before."""
+def _sources(here: Digest, there: Digest) -> tuple[tuple[FirstDifference, ...], int]:
+    """The first functions of both whose source is not the same, and in how many files there are any: another checkout, say."""
+    known: dict[tuple[str, str], int] = {}
+    same = {event.mark for event in there.events if event.kind == "source"}
+    for at, event in enumerate(there.events):
+        if event.kind == "source":
+            known.setdefault((event.what, short_path(event.file)), at)
+    apart = [
+        (at, known[key])
+        for at, event in enumerate(here.events)
+        if event.kind == "source" and event.mark not in same and (key := (event.what, short_path(event.file))) in known
+    ]
+    files = {here.events[at].file for at, _ in apart}
+    return tuple(_source_difference(here, there, a, b) for a, b in apart[:_MOST_SOURCES]), len(files)
+
+
+def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference | None:
+    """The first event that is not the same in both; of settings, what they are, since these were set before.
+
+    Of other source `_sources` tells: None where nothing else differs.
+    """
     for name, a, b in (("torch", here.torch, there.torch), ("device", here.device, there.device)):
         if a != b and here.events and there.events:
             return FirstDifference(kind="settings", here=f"{name} {a or 'not recorded'}", there=f"{name} {b or 'not recorded'}")
     if here.options != there.options and here.events and there.events:
         return FirstDifference(kind="settings", here="other options of torch", there=None)
-    at = next(
-        (
-            number
-            for number, (a, b) in enumerate(zip_longest(here.events, there.events))
-            if a is not b and (a is None or b is None or _key(a, own) != _key(b, own))
-        ),
-        None,
-    )
-    other_order = _group_order(here, there) if at is None else None
-    return other_order or _difference(here, there, at or 0, at or 0, own)
+    mine, its = ([at for at, event in enumerate(one.events) if event.kind != "source"] for one in (here, there))
+    for number, (at, other) in enumerate(zip_longest(mine, its)):
+        if at is None or other is None or _is_apart(here.events[at], there.events[other], own):
+            found = _difference(here, there, len(here.events) if at is None else at, len(there.events) if other is None else other, own)
+            return replace(found, before=number)
+    return _group_order(here, there) or (None if _sources(here, there)[1] else _difference(here, there, 0, 0, own))
+
+
+def _is_apart(event: DigestEvent, other: DigestEvent, own: frozenset[str]) -> bool:
+    return event is not other and _key(event, own) != _key(other, own)
 
 
 def _difference(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> FirstDifference:
@@ -161,6 +197,36 @@ def _texts(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> 
         for event, only in ((mine, _only(lines[0], lines[1])), (its, _only(lines[1], lines[0])))
     ]
     return texts[0], texts[1]
+
+
+def _source_difference(here: Digest, there: Digest, a: int, b: int) -> FirstDifference:
+    """The first line of two functions that is not the same, in both, with its place."""
+    functions = [_function_at(digest, at) for digest, at in ((here, a), (there, b))]
+    lines = [[] if one is None else one.split("\n") for one in functions]
+    at = next((number for number, (one, other) in enumerate(zip_longest(*lines)) if one != other), 0)
+    texts = []
+    for event, rows in ((here.events[a], lines[0]), (there.events[b], lines[1])):
+        line = f"`{rows[at].strip()[:_LONGEST_LINE]}`" if at < len(rows) else "nothing more" if rows else "other source"
+        number = "" if event.line is None else f":{event.line + at}"
+        texts.append(f"{line} in {event.what.rpartition(': ')[0]} ({(event.file or '?').rpartition('/')[2]}{number})")
+    shown = here.events[a]
+    return FirstDifference(
+        kind="source",
+        here=texts[0],
+        there=texts[1],
+        file=shown.file,
+        line=None if shown.line is None else shown.line + at,
+        before=a,
+        at=here.times[a],
+    )
+
+
+def _function_at(digest: Digest, at: int) -> str | None:
+    offset, length = digest.places[at]
+    try:
+        return as_text(as_dict(parse_json(read_payload(PayloadRef(digest.log, offset, length)), "not JSON")).get("text"))
+    except (UnreadableInputError, BadRecordError):
+        return None
 
 
 def _lines(digest: Digest, at: int, kind: str, own: frozenset[str]) -> list[str]:

@@ -108,6 +108,87 @@ def test_each_rank_that_differs_is_named_with_its_first_difference(tmp_path):
 REASON = "0/0: tensor 'x' size mismatch at index 0. expected 8, actual 7"
 
 
+def with_source(text, *, rank=0, line=3, file="/home/me/train.py", **changed):
+    log = LogBuilder(1000 + rank).intern("/home/me/train.py")
+    log.artifact("dynadiag_function", {"file": file, "line": line, "name": "Net.scaled", "text": text})
+    log.start(0).artifact("dynamo_graph_break_reason", BREAK, frame=0)
+    log.record("dynamo_output_graph", {}, changed.get("graph", GRAPH), frame=0)
+    return log.metrics(0)
+
+
+OURS = "def scaled(self, x):\n    x = self.norm(x)\n    return x * 2\n"
+
+
+def write_checkouts(folder, *rows):
+    for rank, row in enumerate(rows):
+        with_source(rank=rank, **row).write(folder, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    return report.build(trace.load(folder))
+
+
+def test_a_rank_with_another_checkout_is_found_and_leads_the_report(tmp_path):
+    """One node with a stale checkout compiled the same graph: nothing told of it."""
+    stale = OURS.replace("x * 2", "x * 3")
+    found = write_checkouts(tmp_path, {"text": OURS}, {"text": OURS}, {"text": stale, "file": "/mnt/old/me/train.py"}, {"text": OURS})
+    source, *others = found.findings
+    assert [source.code, *(one.code for one in others)] == ["DX10", "GB0059"]  # nothing but its source tells it apart
+    assert source.title == "A rank ran other source: rank 2"
+    assert source.why == (
+        "Rank 2 ran other source: `return x * 3` in Net.scaled (train.py:5), "
+        "where the others have `return x * 2` in Net.scaled (train.py:5)."
+    )
+    assert (source.where.file, source.where.line) == ("/mnt/old/me/train.py", 5)
+
+
+def test_what_follows_from_other_source_is_told_behind_it(tmp_path):
+    other = {"text": OURS.replace("x * 2", "x.relu()"), "graph": GRAPH.replace("L_x_.relu()", "L_x_.tanh()")}
+    found = write_checkouts(tmp_path, {"text": OURS}, {"text": OURS}, other)
+    assert [one.code for one in found.findings[:2]] == ["DX10", "DX07"]
+    assert "L_x_.tanh()" in found.findings[1].why or "tanh" in found.findings[1].why
+
+
+def test_a_function_that_a_file_defines_twice_is_the_same_on_ranks_that_have_both(tmp_path):
+    for rank, graph in enumerate((GRAPH, GRAPH, GRAPH.replace("relu()", "tanh()"))):
+        log = LogBuilder(1000 + rank).intern("/home/me/train.py")
+        for line in (3, 9):
+            log.artifact("dynadiag_function", {"file": "/home/me/train.py", "line": line, "name": "scaled", "text": OURS})
+        log.start(0).record("dynamo_output_graph", {}, graph, frame=0)
+        log.metrics(0).write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    codes = [one.code for one in report.build(trace.load(tmp_path)).findings]
+    assert "DX07" in codes and "DX10" not in codes
+
+
+def test_a_function_at_another_line_or_with_lines_more_is_other_source(tmp_path):
+    found = write_checkouts(tmp_path, {"text": OURS}, {"text": OURS}, {"text": OURS, "line": 9}, {"text": OURS + "    # more\n"})
+    assert found.findings[0].code == "DX10"
+    assert "Rank 2 ran other source: `def scaled(self, x):` in Net.scaled (train.py:9)" in found.findings[0].why
+    assert "where the others have `def scaled(self, x):` in Net.scaled (train.py:3)" in found.findings[0].why
+    assert "Rank 3 ran other source: `# more` in Net.scaled (train.py:6)" in found.findings[0].why
+
+
+def test_functions_that_only_some_ranks_met_are_no_other_source(tmp_path):
+    rank_log(0).write(tmp_path, "dedicated_log_torch_trace_rank_0_x.log")
+    with_source(OURS, rank=1).write(tmp_path, "dedicated_log_torch_trace_rank_1_x.log")
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    with_source(OURS).write(extra, "dedicated_log_torch_trace_rank_0_x.log")
+    log = LogBuilder(1001).intern("/home/me/train.py").start(0).artifact("dynamo_graph_break_reason", BREAK, frame=0)
+    log.record("dynamo_output_graph", {}, GRAPH, frame=0).metrics(0).write(extra, "dedicated_log_torch_trace_rank_1_x.log")
+    for folder, codes in ((tmp_path, {"DX10"}), (extra, {"DX07", "DX10"})):
+        assert not codes & {one.code for one in report.build(trace.load(folder)).findings}
+    alike = tmp_path / "alike"
+    alike.mkdir()
+    found = write_checkouts(alike, {"text": OURS}, {"text": OURS, "file": "/mnt/other/me/train.py"})
+    assert not [one.code for one in found.findings if one.code.startswith("DX")]
+
+
+@pytest.mark.parametrize("damaged", [{"file": 3}, {"text": None}, {"line": -1}, {"name": ["x"]}])
+def test_a_damaged_source_tells_nobody_apart(tmp_path, damaged):
+    for rank, content in enumerate(({"file": "/home/me/train.py", "line": 3, "name": "f", "text": OURS}, damaged)):
+        log = LogBuilder(1000 + rank).intern("/home/me/train.py").artifact("dynadiag_function", content)
+        log.start(0).metrics(0).write(tmp_path, f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    assert "DX10" not in [one.code for one in report.build(trace.load(tmp_path)).findings]
+
+
 def test_a_recompile_is_told_with_the_call_that_it_happened_in(tmp_path):
     for rank in range(3):
         log = rank_log(rank)

@@ -135,7 +135,7 @@ def test_a_log_without_its_last_records_or_cut_in_one_is_told_as_such(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda data: data.replace(b'"dynadiag_digest":1', b'"dynadiag_digest":2'), "another version"),
+        (lambda data: data.replace(b'"dynadiag_digest":2', b'"dynadiag_digest":1'), "another version"),
         (lambda data: data.replace(b"rank_1_", b"rank_2_"), "another log"),
         (lambda data: data.replace(b'"rank":1', b'"rank":2'), "another rank"),
         (lambda data: b"", "damaged"),
