@@ -30,10 +30,12 @@ _Rule = Callable[[Mutation], tuple[Advice, ...]]
 _KEPT_SOURCE = re.compile(r"(?:L\['(?P<self>self)'\]|G\['(?P<root>\w+)'\])(?P<rest>(?:\.(?!_modules|_parameters|_buffers)\w+)*)")
 _MARK = "torch._dynamo.mark_static_address"
 # Tried on torch 2.11, on a CPU and an H200. One run without the caches writes none: the next one takes the old code again.
-_CACHE = "torch's cache on disk once (the folder that `TORCHINDUCTOR_CACHE_DIR` names, else `torchinductor_<user>` in the temporary folder)"
 _COMPILED_ANEW = Advice(
     slug="compiled-anew",
-    text=f"Delete {_CACHE}, or always run with `TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`: the mark then counts.",
+    text=(
+        "Delete torch's cache on disk once (the folder that `TORCHINDUCTOR_CACHE_DIR` names, else `torchinductor_<user>` in the temporary "
+        "folder), or always run with `TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`: the mark then counts."
+    ),
 )
 
 
@@ -60,7 +62,10 @@ def _beyond_the_cache(advice: Advice, mutation: Mutation, process: Process | Non
     """The mark of an address, with what makes a torch heed it that has this graph in its cache on disk."""
     if _MARK not in advice.options or not _was_skipped(mutation) or not caches_the_decision(process):
         return advice
-    again = f"Then delete {_CACHE}: code from there is skipped as before, marked or not."
+    again = (
+        "Then delete torch's cache on disk once (`TORCHINDUCTOR_CACHE_DIR`, else `torchinductor_<user>` in the temporary folder): code "
+        "from there is skipped as before, marked or not."
+    )
     return replace(advice, text=f"{advice.text} {again}")
 
 

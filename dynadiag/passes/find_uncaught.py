@@ -170,7 +170,7 @@ def _of_overwritten(problem: Problem, found: Overwritten, run: Run) -> Finding:
         title=TITLE,
         where=found.where,
         why=f"{words_of(found, run)}{f' On {on}.' if on else ''}",
-        fix=advice_of(found, run),
+        fix=advice_of(found),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import NamedTuple
 
+from dynadiag.advice.overwritten import overwritten_advice
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.compile_calls import calling_line
-from dynadiag.source.line import parse_line
 
 TITLE = "An output of a CUDA graph was read after a later call had overwritten it"
 # `CUDAGraphTreeManager.format_dealloc_msg` (torch/_inductor/cudagraph_trees.py); of gradients 2.15 speaks in other words than 2.11.
@@ -23,7 +22,6 @@ _MADE = re.compile(
     re.MULTILINE,
 )
 _COMPILED = re.compile(r"/torch/_dynamo/eval_frame\.py$")
-_MARK = "torch.compiler.cudagraph_mark_step_begin"
 
 
 class Overwritten(NamedTuple):
@@ -81,70 +79,7 @@ def words_of(found: Overwritten, run: Run) -> str:
     return f'torch: "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run".{at} {owner}'
 
 
-def advice_of(found: Overwritten, run: Run) -> tuple[Advice, ...]:
-    """The changes that end it: a copy outside of the compiled function, or longer steps; of a gradient stable buffers."""
-    if found.is_gradient:
-        return (_GRADIENTS,)
-    kept = _kept_by(found.made)
-    if kept is not None:
-        text = (
-            f"`{kept}` keeps an output of the CUDA graph for the next call. Make it a buffer that is written in place "
-            f"(`register_buffer`, and `{kept}.copy_(...)`), or put a copy in its place after each call, outside of the compiled function: "
-            f"`{kept.rpartition('.')[2]} = ....clone()`."
-        )
-        return (Advice(slug="state-in-buffer", text=text),)
-    return (_clone(found), *_STEPS)
-
-
-def _clone(found: Overwritten) -> Advice:
-    """The copy, shown as an edit where the statement that reads an output is a call which makes the next one."""
-    lines = f" ({' and '.join(map(short_place, found.calls[:4]))})" if found.calls else ""
-    text = (
-        f"Keep a copy, made outside of the compiled function: `.clone()` behind each call whose result is read after the next call{lines}. "
-        "A `clone` inside the function is overwritten as well."
-    )
-    code = found.where.code if found.where is not None and found.reads_own else None
-    after = None if code is None else _cloned(code)
-    return Advice(slug="clone-output", text=text, before=None if after is None else code, after=after)
-
-
-def _cloned(code: str) -> str | None:
-    """`state = f(state)` with `.clone()` behind the call; None for a statement of another form."""
-    statement = _assignment(code)
-    target = None if statement is None else statement.targets[0]
-    if statement is None or not isinstance(target, ast.Name) or not isinstance(statement.value, ast.Call):
-        return None
-    return f"{code}.clone()" if target.id in {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)} else None
-
-
-def _assignment(code: str | None) -> ast.Assign | None:
-    """The statement of a line that assigns to one target."""
-    line = parse_line(code)
-    statement = line.tree.body[0] if line.tree is not None and line.complete and len(line.tree.body) == 1 else None
-    return statement if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-
-
-def _kept_by(made: Location | None) -> str | None:
-    """The attribute to which the line that makes the output assigns it: `self.state`."""
-    statement = None if made is None else _assignment(made.code)
-    target = None if statement is None else statement.targets[0]
-    return ast.unparse(target) if isinstance(target, ast.Attribute) else None
-
-
-_STEPS = (
-    Advice(
-        slug="mark-steps",
-        text=(
-            f"If the calls belong to one step, call `{_MARK}()` once where each step begins, and not between them: what they return then "
-            "lives until the next step."
-        ),
-        options=(_MARK,),
-    ),
-)
-_GRADIENTS = Advice(
-    slug="stable-gradients",
-    text=(
-        "Set `.grad` to None before each backward (`optimizer.zero_grad()`). To accumulate gradients, give each parameter a `.grad` of "
-        "zeros before the first compiled backward, outside of the CUDA graphs."
-    ),
-)
+def advice_of(found: Overwritten) -> tuple[Advice, ...]:
+    """The changes that end it."""
+    made, read = (None if place is None else place.code for place in (found.made, found.where))
+    return overwritten_advice(made, read, found.calls, is_gradient=found.is_gradient, reads_own=found.reads_own)
