@@ -193,7 +193,7 @@ def _never(group: Sequence[Problem], run: Run) -> Finding:
         f"{_frames(group, run)} met {least}{met:,} sizes (or other numbers), and torch recorded a CUDA graph for none of them: the first "
         "call with a size only warms up, the second one records. So far all ran kernel by kernel."
     )
-    title = f"No CUDA graph was recorded for {least}{met:,} sizes"
+    title = f"No CUDA graph was recorded: {least}{met:,} sizes met"  # what stands before the colon names the finding
     return _made(codes.CUDA_GRAPH_NEVER, title, _where(group[0], run), why, (SIZES_THAT_REPEAT,), group, run)
 
 

@@ -94,8 +94,10 @@ def test_sizes_that_torch_never_recorded_are_a_note_and_not_recordings(maker):
     texts = ("met 2 sizes: 10, before 9, 10", "met 11 sizes: 19, before 9, 10, 11, 12, 13")
     (finding,) = find_cuda_graphs(maker.run(problems=met(*texts, frame=frame))).findings
     assert (finding.code, finding.severity, finding.where.line) == ("DC07", "note", 4)
-    assert finding.title == "No CUDA graph was recorded for 11 sizes"
+    assert finding.title == "No CUDA graph was recorded: 11 sizes met"
     assert (finding.cost.value, finding.cost.unit, finding.evidence) == (1, "graphs", (frame,))
+    (fewer,) = find_cuda_graphs(maker.run(problems=met(texts[0], frame=frame))).findings
+    assert fewer.fingerprint == finding.fingerprint, "it is the same finding in a run with fewer sizes"
 
 
 @pytest.mark.parametrize(
