@@ -146,7 +146,7 @@ def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
             kind = "cudagraph_rerecord" if why else "cudagraph_recorded"
             text = f"recorded {len(recorded)} times: {why}" if why else "recorded"
             problem = {"kind": kind, "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
-            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(args[0].compile_id))
+            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(getattr(args[0], "compile_id", None)))
 
     def put_in() -> None:
         signature = inspect.signature(trees.CUDAGraphTreeManager.add_function)
