@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynadiag.facts.wording import plural
+from dynadiag.reduce.core.flakiness import is_proven
 from dynadiag.reduce.reproducer.proving import headline
 from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine, on_one_line
 
@@ -135,7 +136,7 @@ def _report_script(result: Mapping[str, Any], directory: Path) -> None:
 
 def _say_proof(result: Mapping[str, Any]) -> None:
     say(headline(result["proven"]).text)
-    if result["almost"] and result["proven"]["reproduced"] == result["proven"]["runs"]:
+    if result["almost"] and is_proven(result["proven"]["reproduced"], result["proven"]["runs"]):
         say(f"{result['almost']} does not fail: {result['almost_differs']}")
 
 

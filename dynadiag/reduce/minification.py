@@ -21,6 +21,7 @@ from dynadiag.record import directory as run_directory
 from dynadiag.record.project_root import project_root
 from dynadiag.record.target import check_script
 from dynadiag.reduce.core.failure import SILENT, Said
+from dynadiag.reduce.core.flakiness import is_proven
 from dynadiag.reduce.session import Message, SessionOptions, reduce_captured, reduce_script
 from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, CaptureOptions, Suspect, find_and_capture
 from dynadiag.reduce.sources.recording import capture_all_recorded, capture_recorded
@@ -95,7 +96,7 @@ class Minified:
         if not self.result["complete"]:
             return 130
         proven = self.result["proven"]
-        return int(self.result["reproducer"] is None or proven["reproduced"] < proven["runs"])
+        return int(self.result["reproducer"] is None or not is_proven(proven["reproduced"], proven["runs"]))
 
 
 def minify_target(

@@ -10,6 +10,10 @@ import math
 
 CONFIRMATIONS = 3
 """Runs of the original; when all fail alike, the failure is taken for one that always comes."""
+LOOKS = 7
+"""Runs after which one that comes in half of its runs has shown itself, but for once in 128: where the script did show it."""
+MOST_PROOFS = 14
+"""Fresh processes in which one that comes in half of its runs comes three times, but for once in 154."""
 WRONG_VERDICT = 0.01
 """How probable a wrong verdict may be, for failures that come in a tenth of the runs or more (the simulation in the tests)."""
 _TRIES, _MOST_TRIES, _FAILURES_WANTED = 10, 40, 4
@@ -21,6 +25,19 @@ def wants_more(failed: int, of: int) -> bool:
     times.
     """
     return of < _TRIES or (failed < _FAILURES_WANTED and of < _MOST_TRIES)
+
+
+def wants_proof(shown: int, of: int, *, sometimes: bool) -> bool:
+    """Whether the proof of a failure goes on: three runs, and more only of one that does not always come, until it came three times.
+
+    `sometimes`: that is known before, so that three runs without it do not end it.
+    """
+    return of < CONFIRMATIONS or (shown < CONFIRMATIONS and (shown > 0 or sometimes) and of < MOST_PROOFS)
+
+
+def is_proven(shown: int, of: int) -> bool:
+    """Whether a failure is proven by so many runs: it came in all, or three times among others."""
+    return shown == of > 0 or shown >= CONFIRMATIONS
 
 
 def repeats_for(failed: int, of: int) -> int:

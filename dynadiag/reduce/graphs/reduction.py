@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core import reduction as core
 from dynadiag.reduce.core.failure import SILENT, Failure, shows
-from dynadiag.reduce.core.flakiness import CONFIRMATIONS, wants_more
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, LOOKS, wants_more
 from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.speculation import PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
@@ -65,7 +65,8 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
     seen: list[Observation] = []
     target: Failure | None = None
     timeout_s = options.timeout_s
-    while len(seen) < CONFIRMATIONS or (
+    looks = LOOKS if options.said is not None or options.like is not None else CONFIRMATIONS  # the script has shown it
+    while len(seen) < (CONFIRMATIONS if target is not None else looks) or (
         target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
     ):
         one = observe_isolated(candidate, setting, timeout_s=timeout_s)

@@ -78,7 +78,7 @@ def write_reproducer(
 
     def proven(text: str) -> Proof:
         if runs is None:
-            return prove(text, failure, timeout_s=timeout_s, warm=warm)
+            return prove(text, failure, timeout_s=timeout_s, warm=warm, sometimes=reduction.confirmed.failed < reduction.confirmed.of)
         return prove(text, failure, timeout_s=timeout_s, warm=warm, runs=runs)
 
     source, proof, variables = proven_with_variables(source, proven, fails)

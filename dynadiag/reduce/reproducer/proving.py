@@ -20,12 +20,13 @@ from typing import Any
 
 from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import Failure, shows
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, is_proven, wants_proof
 from dynadiag.reduce.core.isolation import Tell, end_with_parent, run_forked
 from dynadiag.reduce.core.template import Template, template_now
 from dynadiag.render.document import Headline
 from dynadiag.scratch import scratch
 
-RUNS = 3
+RUNS = CONFIRMATIONS
 _KEPT_OUTPUT = 200_000
 _OUTPUT_BYTES = 8 << 20  # a C++ compiler can say its one error before megabytes of warnings
 DROPPED = ("DYNADIAG_RECORD", "DYNADIAG_CAPTURE", "TORCH_TRACE", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
@@ -44,24 +45,33 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether all did."""
-        return self.reproduced == self.runs > 0
+        """Whether all did, or three at least where the failure does not always come."""
+        return is_proven(self.reproduced, self.runs)
 
 
 def headline(proof: Mapping[str, int]) -> Headline:
     """What the proof says; `proof` is `proven` of `minify.json`."""
     reproduced, runs = proof["reproduced"], proof["runs"]
-    holds = reproduced == runs > 0
+    holds = is_proven(reproduced, runs)
     said = f"it failed in the same way in {reproduced} of {runs} fresh processes, each in an empty directory"
+    if holds and reproduced < runs:
+        said += "; it does not always come"
     return Headline(word="proven" if holds else "not proven", said=said, tone="good" if holds else "bad")
 
 
 def prove(
-    source: str, failure: Failure, *, timeout_s: float, runs: int = RUNS, python: str = sys.executable, warm: Path | None = None
+    source: str,
+    failure: Failure,
+    *,
+    timeout_s: float,
+    runs: int = RUNS,
+    python: str = sys.executable,
+    warm: Path | None = None,
+    sometimes: bool = False,
 ) -> Proof:
     """Run the source `runs` times, each in a fresh process without the variables of the user; `warm` as in `run_fresh`.
 
-    What an interrupted reduction ran is known.
+    What an interrupted reduction ran is known. `sometimes` as in `proof_by`.
     """
     further = template_for(source, failure)
 
@@ -69,7 +79,7 @@ def prove(
         how = further if number else None
         return run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}, template=how)
 
-    return proof_by(source, failure, run, shows, runs=runs)
+    return proof_by(source, failure, run, shows, runs=runs, sometimes=sometimes)
 
 
 _ENDS_THE_PROCESS = ("crash", "hang", "oom")
@@ -123,10 +133,13 @@ _shown: dict[str, list[list[Any]]] = {}
 """What the runs of this process gave, by what was run: a file that was proven once is not run again when its header changes."""
 
 
-def proof_by(source: str, failure: Failure, run: Callable[[int], tuple[int | None, str]], shows: Shows, *, runs: int) -> Proof:
+def proof_by(
+    source: str, failure: Failure, run: Callable[[int], tuple[int | None, str]], shows: Shows, *, runs: int, sometimes: bool = False
+) -> Proof:
     """The proof that `runs` runs give, each called with its number from 0 on; `shows` judges each.
 
-    Those that showed the failure are remembered by the text below its header.
+    Of a failure that does not always come there are more, until it came three times: where some of these runs show it, and where that is
+    known before (`sometimes`). Those that showed the failure are remembered by the text below its header.
     """
 
     def ask() -> list[Any]:
@@ -137,8 +150,10 @@ def proof_by(source: str, failure: Failure, run: Callable[[int], tuple[int | Non
     results = _shown.setdefault(key, [])
     while len(results) < runs:
         results.append(remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT))
-    results = results[:runs]
-    return Proof(runs=runs, reproduced=sum(shown for shown, _ in results), output=results[-1][1] if results else "")
+    while runs >= RUNS and wants_proof(sum(shown for shown, _ in results), len(results), sometimes=sometimes):
+        results.append(remembered(key, ask, keep=lambda answer: answer[0] and len(answer[1]) <= _KEPT_OUTPUT))
+    results = results if runs >= RUNS else results[:runs]
+    return Proof(runs=len(results), reproduced=sum(shown for shown, _ in results), output=results[-1][1] if results else "")
 
 
 def without_header(source: str) -> str:

@@ -58,10 +58,13 @@ def write_reproducer(reduction: ScriptReduction, out: Path, *, timeout_s: float)
         how = template_for(text, failure, variables)
         return shows(failure, *run_fresh(text, timeout_s=timeout_s, variables=variables, template=how))
 
+    sometimes = reduction.confirmed.failed < reduction.confirmed.of
     forms = FORMS if failure.kind in ("graph_break", "recompile") else FORMS[:1]
     for form in forms:
         source = reproducer(reduction.best, failure, header, form=form)
-        source, proof, variables = proven_with_variables(source, lambda text: prove(text, failure, timeout_s=timeout_s), fails)
+        source, proof, variables = proven_with_variables(
+            source, lambda text: prove(text, failure, timeout_s=timeout_s, sometimes=sometimes), fails
+        )
         if proof.holds:
             break
     write_text(source, out / "repro_min.py")
@@ -176,15 +179,18 @@ def _guilty(kind: str) -> dict[str, Any]:
     return {"layer": layer, "steps": steps, "pass": None, "pass_why": why, "config": None, "config_why": why, "needs": [], "queries": 0}
 
 
-def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS) -> proving.Proof:
-    """Run the source `runs` times, each in a fresh process and an empty directory: as it is, then with other random numbers."""
+def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = proving.RUNS, sometimes: bool = False) -> proving.Proof:
+    """Run the source `runs` times, each in a fresh process and an empty directory: as it is, then with other random numbers.
+
+    `sometimes` as in `proof_by`.
+    """
     further = template_for(source, failure)
 
     def run(number: int) -> tuple[int | None, str]:
         seed = SEEDS[(number - 1) % len(SEEDS)] if number else 0
         return proving.run_fresh(seeded(source, seed), timeout_s=timeout_s, variables={}, template=further if number else None)
 
-    return proving.proof_by(source, failure, run, shows, runs=runs)
+    return proving.proof_by(source, failure, run, shows, runs=runs, sometimes=sometimes)
 
 
 def seeded(source: str, seed: int) -> str:

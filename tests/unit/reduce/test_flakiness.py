@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from dynadiag.reduce.core.flakiness import CONFIRMATIONS, WRONG_VERDICT, repeats_for, wants_more
+from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.flakiness import CONFIRMATIONS, LOOKS, WRONG_VERDICT, is_proven, repeats_for, wants_more, wants_proof
+from dynadiag.reduce.reproducer import proving
 
 HUNTS = 30_000
 
@@ -53,3 +55,45 @@ def test_more_failures_ask_for_fewer_repeats_and_each_count_has_an_end():
         assert repeats == sorted(repeats, reverse=True) and repeats[-1] >= 2
     assert repeats_for(1, 40) < 5000
     assert wants_more(2, 9) and wants_more(3, 39) and not wants_more(4, 10) and not wants_more(1, 40)
+
+
+def prove(shown, *, sometimes):
+    """The proof when the runs show the failure as `shown` says, and how many were asked for."""
+    asked = iter(shown)
+    failure = Failure(kind="compile_error", phase="compile", exceptions=("E",), message=f"{shown} {sometimes}")
+    proof = proving.proof_by(f"# {shown}", failure, lambda _: (1, ""), lambda *_: next(asked), runs=proving.RUNS, sometimes=sometimes)
+    return (proof.reproduced, proof.runs), proof.holds
+
+
+def chance_of_a_proof(chance, *, sometimes):
+    """Exactly, over all outcomes of the runs."""
+    states, proven = {(0, 0): 1.0}, 0.0
+    while states:
+        further = {}
+        for (shown, of), weight in states.items():
+            if not wants_proof(shown, of, sometimes=sometimes):
+                proven += weight * is_proven(shown, of)
+                continue
+            for more, likely in ((1, chance), (0, 1 - chance)):
+                further[shown + more, of + 1] = further.get((shown + more, of + 1), 0.0) + weight * likely
+        states = further
+    return proven
+
+
+def test_one_that_comes_in_half_of_its_runs_is_proven_but_for_one_in_a_hundred():
+    assert 1 - chance_of_a_proof(0.5, sometimes=True) < 0.01
+    assert 0.5**LOOKS < 0.01
+
+
+def test_the_proof_of_one_that_always_or_never_comes_takes_three_runs():
+    assert prove((True,) * 20, sometimes=False) == prove((True,) * 20, sometimes=True) == ((3, 3), True)
+    assert prove((False,) * 20, sometimes=False) == ((0, 3), False)
+
+
+def test_a_proof_goes_on_where_the_failure_comes_sometimes():
+    assert prove((True, False, False, True, False, True, True), sometimes=False) == ((3, 6), True)
+    assert prove((False,) * 5 + (True,) * 3, sometimes=True) == ((3, 8), True)
+    assert prove((True, *(False,) * 20), sometimes=False) == ((1, 14), False)
+    assert "it failed in the same way in 3 of 6 fresh processes" in proving.headline({"reproduced": 3, "runs": 6}).text
+    assert proving.headline({"reproduced": 3, "runs": 6}).text.endswith("; it does not always come")
+    assert proving.headline({"reproduced": 2, "runs": 3}).word == "not proven"
