@@ -7,7 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from dynadiag import api
 from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.model import Report
 from dynadiag.record import observe
-from dynadiag.record.directory import new_directory
+from dynadiag.record.directory import chosen_directory, new_directory
 
 _FRAME = b'{"dynamo_start": '
 _EVERY_S = 1.0
@@ -55,6 +55,9 @@ def recorded_cell(shell: Any, line: str, cell: str) -> Report | None:
         directory = options.out or new_directory(Path.cwd(), "notebook")
     except OSError as error:
         raise OutputError(f"dynadiag-runs cannot be written: {error.strerror or error}: use %%dynadiag --out DIR") from None
+    if options.out is not None:
+        with suppress(OSError):  # of which `observe` says more
+            chosen_directory(options.out, force=options.force)
     with _progress(directory), observe(directory, force=options.force or options.out is None, parity_calls=options.parity):
         done = shell.run_cell(cell)
     report = _report(directory, was_reset=options.reset)

@@ -42,17 +42,19 @@ def new_directory(base: Path, program: str, *, latest: bool = True) -> Path:
         return directory
 
 
-def chosen_directory(path: Path, *, force: bool) -> Path:
-    """The folder named by `--out`, made or emptied. Raises UnreadableInputError when it is in use, OutputError when it is not ours."""
+def chosen_directory(path: Path, *, force: bool, called: bool = False) -> Path:
+    """The folder that somebody named by `--out`, or in a call (`called`), made or emptied.
+
+    Raises UnreadableInputError when it is in use, OutputError when it is not ours.
+    """
+    other, replaces = ("pass another directory", "force=True") if called else ("choose a different --out", "--force")
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, not a folder")
     if path.is_dir() and any(path.iterdir()):
         if not force:
-            raise UnreadableInputError(
-                f"{path} is not empty: choose a different --out, or use --force to replace an earlier run", slug="output-in-use"
-            )
+            raise UnreadableInputError(f"{path} is not empty: {other}, or use {replaces} to replace an earlier run", slug="output-in-use")
         if not is_run_directory(path):
-            raise OutputError(f"{path} was not created by dynadiag (no {MARKER}): --force does not replace it")
+            raise OutputError(f"{path} was not created by dynadiag (no {MARKER}): {replaces} does not replace it")
         clear(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def observe(
 
 def _prepare(directory: Path, force: bool, info: RunInfo) -> Path | None:
     try:
-        target = run_directory.chosen_directory(directory, force=force).resolve()
+        target = run_directory.chosen_directory(directory, force=force, called=True).resolve()
         run_directory.write_marker(target, asdict(info) | {"supervisor": identity()})
     except OSError as error:
         writer.warn(f"cannot write {directory}: {error.strerror}; nothing is recorded")

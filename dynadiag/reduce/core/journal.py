@@ -72,7 +72,7 @@ class Journal:
         for number, raw in enumerate(read_small(path, LARGEST_BYTES).splitlines(keepends=True)):
             line = _parsed(raw)
             if number == 0 and (line is None or line.get("journal") != FORMAT or line.get("subject") != subject):
-                raise UnreadableInputError(f"{path} is not the journal of this reduction: remove it, or choose a different --out")
+                raise UnreadableInputError(f"{path} is not the journal of this reduction: remove it, or choose another place")
             if line is None:
                 break
             if number:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import dynadiag
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record import RecordOptions, Target, record, stability, supervisor
 from dynadiag.record.target import command_of
@@ -232,6 +233,23 @@ def test_it_says_where_it_records_before_the_program_runs_where_asked(capfd):
     assert capfd.readouterr().err == "dynadiag: recording to 'my run'/\nfirst\n"
     run("import sys; print('first', file=sys.stderr)", out=Path("other"))
     assert capfd.readouterr().err == "first\n"
+
+
+def test_observe_says_in_its_own_words_that_a_directory_is_in_use():
+    """Who calls it has no command line."""
+    for name in ("my-run", "theirs"):
+        Path(name).mkdir()
+    with dynadiag.observe("my-run"):
+        pass
+    Path("theirs", "notes.txt").touch()
+    said = "my-run is not empty: pass another directory, or use force=True to replace an earlier run"
+    with pytest.raises(UnreadableInputError, match=f"^{said}$"), dynadiag.observe("my-run"):
+        pytest.fail("the block was entered")
+    with dynadiag.observe("my-run", force=True):
+        pass
+    with pytest.raises(OutputError, match="force=True does not replace it"), dynadiag.observe("theirs", force=True):
+        pytest.fail("the block was entered")
+    assert Path("theirs", "notes.txt").exists()
 
 
 def test_only_an_earlier_run_is_replaced():
