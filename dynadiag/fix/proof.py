@@ -62,13 +62,16 @@ class NotProvableError(Exception):
 
 @dataclass(kw_only=True)
 class Prover:
-    """Proves changes of one program. `backend` is that of the search: "eager" instead where the script compiles with
-    nothing else, and None (the script's own) where the changes are about the back end itself.
+    """Proves changes of one program, which ended with `recorded_status` when it was recorded.
+
+    `backend` is that of the search: "eager" instead where the script compiles with nothing else, and None (the script's own) where the
+    changes are about the back end itself.
     """
 
     runner: Runner
     originals: Mapping[str, str]
     backend: str | None
+    recorded_status: int | None = None
     plain: Outcome = field(init=False)
     again: Outcome = field(init=False)
     compiled: Outcome = field(init=False)
@@ -83,7 +86,18 @@ class Prover:
 
     def refer(self, candidates: Sequence[Candidate]) -> None:
         """Run the original: eagerly twice, on other data, and compiled. Raises NotProvableError where that tells nothing."""
+        try:
+            self._refer(candidates)
+        except NotProvableError as error:
+            if not self.plain.read_stdin:
+                raise
+            raise NotProvableError(f"it reads stdin, which is empty in the runs of a proof ({error})") from None
+
+    def _refer(self, candidates: Sequence[Candidate]) -> None:
         self.plain = self.runner.run()
+        if self.plain.ended and self.recorded_status == 0 and self.plain.exit_status != 0:
+            said = self.plain.said or _ended(self.plain)
+            raise NotProvableError(f"run once more, in eager, it does not end as it did when it was recorded: {said}")
         if not self.plain.ended or self.plain.values is None:
             raise NotProvableError(f"the script does not run in eager: {self.plain.why or 'it uses no torch'}")
         if self.plain.full:

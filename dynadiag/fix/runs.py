@@ -41,6 +41,7 @@ Ask = Callable[[Mapping[str, Any]], dict[str, Any]]
 class Outcome:
     """How a run went. `ended` is False where the process crashed or took too long, and `why` says so.
 
+    `said` is what it raised, in a line; `read_stdin`: it asked for input, of which there is none.
     `warned` is how often each warning was shown (`FILE:LINE: CATEGORY: words`).
     `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room;
     `changes` the fields of its job that were not as always; `free` are attributes that may be bound to other tensors than in the reference.
@@ -50,6 +51,8 @@ class Outcome:
     why: str | None = None
     exit_status: int | None = None
     raised: str | None = None
+    said: str | None = None
+    read_stdin: bool = False
     stdout: str = ""
     warned: Mapping[str, int] = field(default_factory=dict)
     values: Path | None = None
@@ -227,6 +230,8 @@ def outcome_of(reply: Mapping[str, Any], folder: Path, log: Path | None) -> Outc
         why=reply.get("why"),
         exit_status=reply.get("exit_status"),
         raised=reply.get("raised"),
+        said=reply.get("said"),
+        read_stdin=bool(reply.get("read_stdin")),
         stdout=_text(folder / "stdout"),
         warned=Counter(row for row in _text(folder / "stderr").splitlines() if _WARNED.match(row)),
         values=values if values.is_file() else None,

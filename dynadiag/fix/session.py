@@ -167,7 +167,7 @@ def _searched(
 ) -> _State:
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
     say("running the script in eager, as the reference for all changes")
-    prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager")
+    prover = Prover(runner=runner, originals=sources.texts, backend="aot_eager", recorded_status=report.run.info.exit_status)
     state = _State(runner=runner)
     try:
         prover.refer(wanted)

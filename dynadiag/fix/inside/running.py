@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import io
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import dynadiag
 from dynadiag.capture import overlay
 from dynadiag.capture.call_state import seed_generators
 from dynadiag.capture.compiled_calls import CompiledCalls
-from dynadiag.capture.script import UserCodeError, run_script
+from dynadiag.capture.script import UserCodeError, one_line, run_script
 from dynadiag.files import write_file
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
@@ -33,6 +34,7 @@ CHOOSE, SELECT, WATCH = "dynadiag_choose__", "dynadiag_select__", "dynadiag_watc
 that is watched without being compiled. Python changes names in classes that begin with two underscores."""
 
 _streams: list[Any] = []
+_LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,9 @@ class RunJob:
 
 
 def run(job: RunJob) -> dict[str, Any]:
-    """How the program ended: `exit_status`, `raised` (its class), `full` (what calls gave took too much room), `sides` by condition."""
+    """How the program ended: `exit_status`, `raised` (its class) and `said` (its words), whether it `read_stdin`, `full` (what calls gave
+    took too much room), `sides` by condition.
+    """
     os.chdir(job.folder)
     _redirect(Path(job.output))
     overlay.install(job.texts)
@@ -89,12 +93,12 @@ def run(job: RunJob) -> dict[str, Any]:
         except UserCodeError as error:
             cause = error.__cause__ or error
             traceback.print_exception(cause)
-            told |= {"exit_status": 1, "raised": type(cause).__name__}
+            told |= {"exit_status": 1, "raised": type(cause).__name__, "said": one_line(cause)[:_LONGEST_ERROR]}
         except KeyboardInterrupt:
             told |= {"exit_status": 130, "raised": "KeyboardInterrupt"}
         sys.stdout.flush()
         told |= watch.end()
-    return told | {"sides": {name: sorted(seen) for name, seen in sides.items()}}
+    return told | {"read_stdin": _input.asked, "sides": {name: sorted(seen) for name, seen in sides.items()}}
 
 
 class _Watch:
@@ -167,11 +171,31 @@ def _status(ended: str) -> int:
     return 0 if not ended else int(found[1]) & 255 if found else 1
 
 
+class _NoInput(io.RawIOBase):
+    """An input without anything in it, which knows whether somebody asked for more."""
+
+    asked = False
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        self.asked = True
+        return 0
+
+
+_input = _NoInput()
+
+
 def _redirect(folder: Path) -> None:
     """What the program prints goes into files, and it reads nothing."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    sys.stdin = os.fdopen(0, "r", closefd=False)
+    _input.asked = False
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_input), encoding="utf-8")
     for number, name in ((1, "stdout"), (2, "stderr")):
         written = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         os.dup2(written, number)

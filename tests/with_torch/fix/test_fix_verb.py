@@ -162,6 +162,15 @@ def test_a_run_of_a_script_that_used_a_device_other_than_cuda_is_not_forked(tmp_
     assert not told["ended"] and "exit status -6" in told["why"]
 
 
+@pytest.mark.parametrize("text", ["print(sys.stdin.readline())", "print(list(sys.stdin))", "input()", "print(sys.stdin.buffer.read())"])
+def test_a_run_knows_that_it_was_asked_for_input(tmp_path, text):
+    job = RunJob(script=str(tmp_path / "train.py"), arguments=[], folder=str(tmp_path), output=str(tmp_path))
+    (tmp_path / "train.py").write_text("print(1)\n")
+    assert worker.forked({"job": job.to_json(), "timeout_s": 60})["read_stdin"] is False
+    (tmp_path / "train.py").write_text(f"import sys\n{text}\n")
+    assert worker.forked({"job": job.to_json(), "timeout_s": 60})["read_stdin"] is True
+
+
 @pytest.mark.parametrize(("gpu", "forked"), [(False, True), (True, False)])
 def test_a_process_that_has_lost_a_gpu_makes_runs_alone_only_where_there_is_one(tmp_path, monkeypatch, gpu, forked):
     """A warm-up without a GPU loses it too (seen on torch 2.15): each run of a proof then took a fresh process."""
