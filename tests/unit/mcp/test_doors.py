@@ -198,3 +198,14 @@ def test_allow_path_opens_a_further_folder(folder):
         assert not refused and "GB0059" in text
         refused, text = wire.call("explain", target="shows.py", args=["--out", "../elsewhere"])
         assert refused and "outside the folder" in text
+
+
+@pytest.mark.parametrize(
+    "facts", [{"command": ["python", "../outside/evil.py"]}, {"command": ["python", "t.py", "-o/elsewhere/x"]}, {"cwd": "/"}]
+)
+def test_fix_of_a_run_starts_nothing_outside_the_folder(folder, server, facts):
+    record(folder, folder / "foreign", **facts)
+    before = files(folder)
+    refused, text = server.call("fix", target="foreign")
+    assert refused and "outside the folder" in text
+    assert files(folder) == before
