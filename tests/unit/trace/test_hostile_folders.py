@@ -24,7 +24,7 @@ def hook(event, args):
     if event == "open" and isinstance(args[0], (str, bytes)):
         path = os.path.realpath(os.fsdecode(args[0]))
         follows = not (isinstance(args[2], int) and args[2] & os.O_NOFOLLOW)
-        if follows and (path.startswith(("/etc/shadow", "/etc/passwd")) or "private" in path):
+        if follows and (path.startswith(("/etc/shadow", "/etc/passwd")) or "/private/" in path):
             raise SystemExit(f"read: {path}")
         writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         inside = path.startswith(allowed) or not os.path.isabs(os.fsdecode(args[0]))
