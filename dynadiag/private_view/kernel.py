@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import os
@@ -10,7 +9,10 @@ import platform
 import signal
 import struct
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ctypes
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWUSER: Final = 0x10000000
@@ -33,12 +35,20 @@ class NotPossibleError(Exception):
 def _libc() -> ctypes.CDLL:
     if sys.platform != "linux":
         raise NotPossibleError("it needs Linux")
+    import ctypes  # the mere import loads libraries: not where a recording is only read
+
     return ctypes.CDLL(None, use_errno=True)
+
+
+def _error_number() -> int:
+    import ctypes
+
+    return ctypes.get_errno()
 
 
 def _checked(result: int, what: str) -> int:
     if result < 0:
-        number = ctypes.get_errno()
+        number = _error_number()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
 
@@ -50,6 +60,8 @@ def unshare(flags: int) -> None:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """Make a file system or a folder visible at `target`. Raises OSError."""
+    import ctypes
+
     encoded = [None if one is None else os.fsencode(one) for one in (source, target, kind, data)]
     source_, target_, kind_, data_ = encoded
     _checked(_libc().mount(source_, target_, kind_, ctypes.c_ulong(flags), data_), f"mount on {target}")
@@ -129,6 +141,8 @@ def install_filter() -> int:
     """
     libc = _libc()
     program = _filter()
+    import ctypes
+
     steps = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
     call = {"x86_64": 317, "aarch64": 277}[platform.machine()]
@@ -136,7 +150,7 @@ def install_filter() -> int:
     # Without _SPEC_ALLOW a process with a filter is slower before Linux 5.16 (speculative stores are switched off); _WAIT_KILLABLE: 5.19.
     for flags in (_NEW_LISTENER | _SPEC_ALLOW | _WAIT_KILLABLE, _NEW_LISTENER | _SPEC_ALLOW):
         found = int(libc.syscall(call, _SECCOMP_SET_MODE_FILTER, flags, described))
-        if found >= 0 or ctypes.get_errno() != errno.EINVAL:
+        if found >= 0 or _error_number() != errno.EINVAL:
             break
     return _checked(found, "seccomp")
 
