@@ -12,15 +12,17 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from dynadiag.capture.call_state import Mode, RandomStates
-from dynadiag.capture.compiled_calls import Before, CompiledCallable, CompiledCalls
+from dynadiag.capture.compiled_calls import After, Before, CompiledCallable, CompiledCalls
 from dynadiag.capture.script import ScriptEndedError, run_script
 from dynadiag.errors import UsageError
+from dynadiag.torch_compat.trace.dispatched import count_dispatched
+from dynadiag.torch_compat.trace.older_profiler import profiler_runs, start_profiler, stop_profiler
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedCall:
     """A call of a script that is about to be made: what is called, the number of the call (from 1), its arguments, which are the script's
-    own objects, and what is in force around it.
+    own objects, and what is in force around it. `why_this` says why it was taken where the script calls several compiled callables.
     """
 
     callee: CompiledCallable
@@ -29,15 +31,18 @@ class CapturedCall:
     kwargs: Mapping[str, Any]
     mode: Mode
     random: RandomStates
+    why_this: str = ""
 
     @property
     def where(self) -> str:
         """Which call this is, in words."""
-        return f"call {self.number} of {self.callee.name} ({self.callee.place})"
+        return f"call {self.number} of {self.callee.name} ({self.callee.place}){self.why_this}"
 
 
 class ScriptCapture:
-    """One run of a script up to call `call` of the compiled callable `chosen` (its name or number; None where there is one).
+    """One run of a script up to call `call` of the compiled callable `chosen` (its name or number).
+
+    With None of the only one, or of the one whose first call dispatches most operators, which is the same in each run of the script.
 
     There `hand_over` gets a function that gives the call, and never returns. `note` is told of each call before, and of that one.
     `torch_is_there` is called with torch once it is imported. `module` is the script's name where it runs as `python -m`.
@@ -63,6 +68,8 @@ class ScriptCapture:
         self._note = note
         self._torch_is_there = torch_is_there
         self._module = module
+        self._operators: dict[tuple[str, str], int] = {}
+        self._picked: tuple[str, str] | None = None
         self._calls = CompiledCalls(self._before)
 
     def run(self) -> NoReturn:
@@ -75,13 +82,36 @@ class ScriptCapture:
         if self._torch_is_there is not None:
             self._torch_is_there(torch)
 
-    def _before(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> After | None:
         if not self._is_meant(callee):
-            return
+            return None
         if self._note is not None:
             self._note(callee, number, args, kwargs)
         if number >= self._call:
-            self._hand_over(lambda: self._take(callee, number, args, kwargs))
+            self._picked = self._picked or self._largest()
+            if self._picked in (None, callee.group):
+                self._hand_over(lambda: self._take(callee, number, args, kwargs))
+        if self._chosen is not None or callee.group in self._operators or profiler_runs():
+            return None
+        return self._count(callee)
+
+    def _count(self, callee: CompiledCallable) -> After:
+        """Count what the first call of a kind of callables dispatches, in torch's older profiler."""
+        start_profiler()
+
+        def ended(_result: Any, _raised: BaseException | None) -> None:
+            if profiler_runs():  # the program may have ended it
+                self._operators[callee.group] = count_dispatched(stop_profiler()).outside
+
+        return ended
+
+    def _largest(self) -> tuple[str, str] | None:
+        """The kind of callables whose call has most operators; None for a single one, and where it is not known."""
+        called = {one.group for one in self._calls.known if self._calls.counts[one.number] and self._is_meant(one)}
+        counts = sorted((self._operators.get(group, -1) for group in called), reverse=True)
+        if len(called) < 2 or counts[-1] < 0 or counts[0] == counts[1]:
+            return None
+        return next(group for group in called if self._operators[group] == counts[0])
 
     def _is_meant(self, callee: CompiledCallable) -> bool:
         return self._chosen is None or self._chosen in (callee.name, str(callee.number))
@@ -89,13 +119,23 @@ class ScriptCapture:
     def _take(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall:
         self._calls.stop()
         called = [one for one in self._calls.known if self._calls.counts[one.number]]
-        if len({one.group for one in called if self._is_meant(one)}) > 1:
+        why_this = ""
+        if self._picked is not None:
+            others = len({one.group for one in called}) - 1
+            why_this = f", with more operators ({self._operators[self._picked]:,}) than {_others(others)}, which --callable can choose"
+        elif len({one.group for one in called if self._is_meant(one)}) > 1:
             counts = Counter(one.group for one in called)
             firsts = [next(one for one in called if one.group == group) for group in counts]
             listed = ", ".join(_listed(one, counts[one.group]) for one in firsts[:12])
             raise UsageError(f"{self._path} calls several compiled callables: {listed}; choose one with --callable")
         return CapturedCall(
-            callee=callee, number=number, args=args, kwargs=kwargs, mode=Mode.of(callee.original), random=RandomStates.now()
+            callee=callee,
+            number=number,
+            args=args,
+            kwargs=kwargs,
+            mode=Mode.of(callee.original),
+            random=RandomStates.now(),
+            why_this=why_this,
         )
 
     def _awaited(self) -> str:
@@ -114,6 +154,10 @@ class ScriptCapture:
         if not calls:
             return ScriptEndedError(f"{ended} and never called what it compiled: {meant[0].name} ({meant[0].place})", 0)
         return ScriptEndedError(f"{ended} before {self._awaited()}", calls)
+
+
+def _others(count: int) -> str:
+    return "the other compiled callable" if count == 1 else f"the {count} other compiled callables"
 
 
 def _listed(one: CompiledCallable, times: int = 1) -> str:

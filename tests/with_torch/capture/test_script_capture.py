@@ -176,6 +176,28 @@ def test_several_callables_are_listed_and_one_can_be_chosen(capture):
         capture(SEVERAL, chosen="three")
 
 
+def test_of_several_callables_the_one_with_most_operators_is_taken_and_that_is_said(capture):
+    """A U-Net and its loss: the script ran for 14 s and was then asked about."""
+    source = """
+        def net(x):
+            return (x * 2).relu().sin() + 1
+
+        def loss(x):
+            return x.mean()
+
+        loss, net = torch.compile(loss), torch.compile(net)
+        loss(torch.ones(2))
+        for _ in range(4):
+            loss(net(torch.ones(2)))
+    """
+    call, _ = capture(source)
+    assert (call.callee.name, call.number) == ("net", 3)
+    assert (
+        call.where == "call 3 of net (script.py:9), with more operators (4) than the other compiled callable, which --callable can choose"
+    )
+    assert capture(source, chosen="loss")[0].where == "call 3 of loss (script.py:9)"
+
+
 def test_the_first_of_several_layers_from_one_line_is_taken(capture):
     source = """
         layers = [torch.nn.Linear(3, 3) for _ in range(4)]
