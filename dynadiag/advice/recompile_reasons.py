@@ -67,9 +67,16 @@ def _value(cause: Cause) -> str | None:
     once = len(cause.values) == _TWO and all(map(_NUMBER.fullmatch, cause.values))
     if once and not (cause.dynamic_false or "allow_unspec_int_on_nn_module" in (cause.hint or "")):
         return "torch makes a number dynamic once it has changed, unless the code needs to know it."
+    if _OF_MODULE.match(cause.source) and cause.values and all(map(_FLOAT.fullmatch, cause.values)):
+        return (
+            f"Each value of a float that an object holds {_EACH}. A tensor of one element in its place (of a module, a buffer: "
+            "`register_buffer`) changes without one."
+        )
     return f"Each value that the code needs to know {_EACH}."
 
 
+_OF_MODULE = re.compile(r"self\.(?!param_groups)\w+(?:\.\w+)*$")
+_FLOAT = re.compile(r"-?\d+\.\d[\de+-]*")
 _LIGHTNING = (
     "Lightning's own state changes with each step, also because of `self.log`: compile the network inside the LightningModule, not the "
     "LightningModule."

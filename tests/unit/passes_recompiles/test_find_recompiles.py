@@ -479,3 +479,10 @@ def test_a_momentum_that_schedulers_cycle_is_said_to_be_theirs(builders):
     ]
     (finding,) = find_recompiles(builders.recompiled(*events)).findings
     assert "created with `cycle_momentum=False` they leave it constant" in finding.why
+
+
+@pytest.mark.parametrize(("values", "told"), [(("0.0", "0.5", "1.0"), True), (("0", "1", "2"), False)])
+def test_a_float_of_an_object_could_be_a_tensor(builders, values, told):
+    events = [[f"0/{i}: self.t == {value}  # self.t += 0.5  # train.py:11 in step"] for i, value in enumerate(values)]
+    (finding,) = find_recompiles(builders.recompiled(*events)).findings
+    assert ("`register_buffer`" in finding.why) is told
