@@ -232,7 +232,8 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
 
     torch lists one failed guard for each version in the cache, and a version fails again on what it failed on before. Only the newest
     version's failure is news, unless what came had been seen before (`training` back to True) or is another object (the newest version
-    was made for another layer, say); then an older version's failure on something that no version had seen is. Where the newest
+    was made for another layer, say); then an older version's failure on something that no version had seen is. So is one on another value
+    that no version has, if the new version is compiled for it. Where the newest
     version has only another setting of torch, one that had been seen, some version has the right one: another object came to that.
     """
     seen: dict[tuple[str, str], set[str]] = {}
@@ -247,7 +248,12 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
         # Of the settings that differ from a version, those that some version has are no news.
         fresh = tuple(guard for guard in news if guard.kind != "global_state" or _is_new(guard, step, known, seen))
         told = fresh if any(guard.entry is not None for guard in fresh) else news
-        steps.append(Step(step.id, step.event, step.frame, step.guards, told))
+        here = {(_row_source(guard), family(guard)) for guard in told}
+        besides = {
+            (_row_source(guard), family(guard)): guard for guard in failed if guard.entry != entry and _is_cause(guard, step, known, seen)
+        }
+        more = tuple(guard for which, guard in besides.items() if which not in here)
+        steps.append(Step(step.id, step.event, step.frame, step.guards, (*told, *more)))
         for guard in step.guards:
             values = (_expected(guard, known), *both_sides(guard, step, known))
             seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
@@ -265,6 +271,15 @@ _DIGITS = re.compile(r"\d{1,9}")
 def _numbers(compile_text: str | None) -> tuple[int, ...]:
     """The compile id as numbers: "0/10" comes after "0/9"."""
     return tuple(map(int, _DIGITS.findall((compile_text or "").partition("_")[0])))
+
+
+def _is_cause(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:
+    """Whether an older version failed on a value that no version has and that the new one is compiled for: it would have been a recompile
+    by itself.
+    """
+    value = known.value(step.frame.key.text, guard.source) or known.value(step.frame.key.text, readable(guard.raw_source))
+    other = guard.kind in ("value", "length") and value is not None and value != _expected(guard, known)
+    return other and _is_new(guard, step, known, seen)
 
 
 def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:

@@ -229,3 +229,13 @@ def test_values_are_told_in_the_order_of_time(builders):
     )
     table = {row.source: row.values for row in find_recompiles(run).transitions}
     assert table["self.n"] == ("0", "1", "2", "3")
+
+
+@pytest.mark.parametrize(("compiled_for", "told"), [("7", {"tag", "cfg.steps"}), ("0", {"tag"}), (None, {"tag"})])
+def test_what_an_older_version_failed_on_is_a_cause_where_no_version_has_its_value(builders, compiled_for, told):
+    """`cfg.steps` was never named, since the newest version failed on `tag` first."""
+    run = builders.recompiled([equals(0, "tag", "'a'")], [equals(1, "tag", "'b'"), equals(0, "cfg.steps", "0")])
+    codes = ["L['tag'] == 'c'", *([] if compiled_for is None else [f"L['cfg'].steps == {compiled_for}"])]
+    guards = GuardSet(count=2, by_kind={}, watched=tuple(Guard("EQUALS_MATCH", "", code) for code in codes))
+    run = replace(run, frames=(*run.frames[:2], replace(run.frames[2], guards=guards)))
+    assert {change.source for change in find_recompiles(run).recompiles[1].changed} == told
