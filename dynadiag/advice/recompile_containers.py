@@ -57,15 +57,15 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
     if found is None or kept is None or len(cause.entered) != 1:
         return
     line = cause.line
-    call = with_result(line, "appended")
+    call = with_result(line, "appended")  # None where the call is a part of a statement, as in `for _ in range(3): step(x)`
+    behind = "" if call is not None else f", with `{kept}.{found.method}(...)` behind the call"
     text = (
         f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
-        f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones included"
+        f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones "
+        f"included{behind}."
     )
-    if call is not None:
-        yield Advice(slug="append-outside", text=f"{text}.", before=line.code, after=f"{call}\n{kept}.{found.method}(appended)")
-    else:  # the call is a part of a statement that goes on around it, as `for _ in range(3): step(x)`
-        yield Advice(slug="append-outside", text=f"{text}, with `{kept}.{found.method}(...)` behind the call.")
+    after = None if call is None else f"{call}\n{kept}.{found.method}(appended)"
+    yield Advice(slug="append-outside", text=text, before=None if call is None else line.code, after=after)
 
 
 def container_at_call(cause: Cause, name: str) -> str | None:
