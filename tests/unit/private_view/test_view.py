@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes  # noqa: F401 - for who may not read Python any more
 import json
-import mmap  # noqa: F401 - for who may not read Python any more
+import mmap  # noqa: F401
 import os
 import shutil  # noqa: F401
 import signal
