@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -154,6 +155,8 @@ def bench(
     base = None if check is None else read_base(check)
     guarded()
     if python is not None:
+        if shutil.which(python) is None:
+            raise UsageError(f"--python: {python} cannot be started: there is no such interpreter")
         require_in(python, "bench", oldest_python=(3, 11))
     else:
         require("bench")
