@@ -6,6 +6,7 @@ import pytest
 
 from dynadiag.model import CompileCall, CompileKey, CompileMetrics, Location, Problem, Process, RecompileEvent, Run, RunInfo
 from dynadiag.model.run import UNFINISHED
+from dynadiag.passes.base import Priority
 from dynadiag.passes.find_fallbacks import find_fallbacks
 
 LIMIT = "Dynamo recompile limit exceeded\n  Explanation: ..."
@@ -112,7 +113,7 @@ def test_a_switch_that_came_late_is_not_ranked_as_if_nothing_was_compiled(maker)
     maker.graph(maker.frame("step", line=1))
     off = Problem(kind="env_disabled", process=0, text="torch._dynamo.config.disable = True")
     (finding,) = find_fallbacks(maker.run(problems=(off,))).findings
-    assert (finding.code, finding.rank[0]) == ("DF09", 3.0)
+    assert (finding.code, finding.rank[0]) == ("DF09", Priority.RAN_EAGER)
 
 
 def test_a_failure_names_the_users_line_that_was_traced(maker, failed, at, library):

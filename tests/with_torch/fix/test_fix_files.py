@@ -7,13 +7,12 @@ import socket
 import sqlite3
 
 import pytest
-import torch._dynamo  # noqa: F401 - before the forks, which need it
+import torch
 
 from dynadiag.errors import NoViewError, UsageError
-from dynadiag.fix import worker
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import Prover
-from dynadiag.fix.runs import Runner
+from dynadiag.fix.runs import Runner, Worker
 from dynadiag.private_view.choosing import private_view, roots_of
 from dynadiag.private_view.consent import Apart
 
@@ -56,28 +55,37 @@ def facts(folder):
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    """A folder in which the program ran once, in this process' child."""
+def worker(tmp_path_factory):
+    """A process of its own, as the verb's is one: torch's autograd refuses a fork of a process that has run a backward before."""
+    made = Worker(tmp_path_factory.mktemp("worker"), training=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def program(worker, tmp_path_factory):
+    """A folder in which the program ran once, in a child of the worker."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT)
     runs = tmp_path_factory.mktemp("first")
     job = RunJob(script=str(folder / "train.py"), arguments=[], folder=str(folder), output=str(runs))
-    assert worker.forked({"job": job.to_json(), "timeout_s": 60})["exit_status"] == 0
+    told = worker.ask({"do": "run", "job": job.to_json(), "timeout_s": 60})
+    assert told.get("exit_status") == 0, f"{told}\n{(runs / 'stderr').read_text()}"
     assert {*FILES} < {one.name for one in folder.iterdir()}
     return folder
 
 
-def runner_for(program, tmp_path, kind, stack_view, *arguments):
+def runner_for(worker, program, tmp_path, view, *arguments):
     job = RunJob(script=str(program / "train.py"), arguments=list(arguments), folder=str(program), output=str(tmp_path))
-    return Runner(tmp_path, job, worker.answer, timeout_s=60, apart=Apart(view=stack_view.and_passed(tmp_path)))
+    return Runner(tmp_path, job, worker.ask, timeout_s=60, apart=Apart(view=view.and_passed(tmp_path)))
 
 
 @pytest.mark.parametrize("kind", ["overlay", "undo"])
-def test_runs_on_other_data_leave_no_trace(program, tmp_path, kind):
+def test_runs_on_other_data_leave_no_trace(worker, program, tmp_path, kind):
     before = facts(program)
     try:
         with private_view(roots_of(program, program), kind=kind) as view:
-            prover = Prover(runner=runner_for(program, tmp_path, kind, view), originals={}, backend="eager")
+            prover = Prover(runner=runner_for(worker, program, tmp_path, view), originals={}, backend="eager")
             prover.refer([])
             assert facts(program) == before
     except NoViewError as error:
@@ -90,11 +98,11 @@ def test_runs_on_other_data_leave_no_trace(program, tmp_path, kind):
     assert torch.load(program / "state.pt")["step"] == 3
 
 
-def test_a_script_that_connects_is_not_run_on_other_data_unasked(program, tmp_path):
+def test_a_script_that_connects_is_not_run_on_other_data_unasked(worker, program, tmp_path):
     try:
         with private_view(roots_of(program, program)) as view, socket.create_server(("127.0.0.1", 0)) as server:
             port = str(server.getsockname()[1])
-            runner = runner_for(program, tmp_path, None, view, port)
+            runner = runner_for(worker, program, tmp_path, view, port)
             with pytest.raises(UsageError, match=f"connects to 127.0.0.1:{port}.*--yes"):
                 Prover(runner=runner, originals={}, backend="eager").refer([])
             assert runner.runs == 0
@@ -102,7 +110,7 @@ def test_a_script_that_connects_is_not_run_on_other_data_unasked(program, tmp_pa
         pytest.skip(error.message)
 
 
-def test_a_child_that_takes_too_long_leaves_no_trace(program, tmp_path):
+def test_a_child_that_takes_too_long_leaves_no_trace(worker, program, tmp_path):
     (program / "hang.py").write_text("import time\nopen('best.pt', 'w').write('lost')\nopen('new.txt', 'w').write('1')\ntime.sleep(600)\n")
     before = facts(program)
     for kind in ("overlay", "undo"):
@@ -111,8 +119,8 @@ def test_a_child_that_takes_too_long_leaves_no_trace(program, tmp_path):
         job = RunJob(script=str(program / "hang.py"), arguments=[], folder=str(program), output=str(folder))
         try:
             with private_view(roots_of(program, program), kind=kind) as view:
-                message = {"job": job.to_json(), "timeout_s": 2, "view": view.and_passed(folder).dumps()}
-                assert "did not end" in worker.forked(message)["why"]
+                message = {"do": "run", "job": job.to_json(), "timeout_s": 2, "view": view.and_passed(folder).dumps()}
+                assert "did not end" in worker.ask(message)["why"]
                 assert facts(program) == before
         except NoViewError:
             continue

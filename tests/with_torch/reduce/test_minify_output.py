@@ -191,7 +191,7 @@ def test_how_the_neighbour_differs_is_said(failing, passing, said):
 
 def test_a_neighbour_is_written_only_when_it_passes_alone(tmp_path, monkeypatch):
     """The file has the last word; nothing that fails is ever called `almost.py`."""
-    monkeypatch.setattr(outcome, "prove", lambda source, failure, timeout_s, warm: Proof(runs=3, reproduced=3))
+    monkeypatch.setattr(outcome, "prove", lambda source, failure, timeout_s, warm, sometimes: Proof(runs=3, reproduced=3))
     found = reduced(RELU, graph(lambda x: (x + 1,), torch.ones(2, 2)))
     for status, kept in ((0, True), (1, False), (None, False)):
         monkeypatch.setattr(outcome, "run_in_child", lambda source, timeout_s, status=status: status)
