@@ -120,7 +120,7 @@ def fix(
             line.wipe()
         dropped = () if apart is None else apart.dropped
     _write_reports(result)
-    _print(result, output_format, diff=diff, quiet=quiet, color=color)
+    _print(result, output_format, diff=diff, write=write, quiet=quiet, color=color)
     if dropped and not quiet and isinstance(program, _Program) and outputs == "discard":
         names = ", ".join(on_one_line(os.path.relpath(one)) for one in dropped[:_MOST_NAMED]) + (
             ", ..." if len(dropped) > _MOST_NAMED else ""
@@ -265,7 +265,7 @@ def _write_reports(result: FixResult) -> None:
         raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
 
 
-def _print(result: FixResult, output_format: Format, *, diff: bool, quiet: bool, color: Color) -> None:
+def _print(result: FixResult, output_format: Format, *, diff: bool, write: bool, quiet: bool, color: Color) -> None:
     import dynadiag
     from dynadiag.fix.show import document_of
     from dynadiag.fix.writing import apply_command
@@ -285,4 +285,5 @@ def _print(result: FixResult, output_format: Format, *, diff: bool, quiet: bool,
     if output_format == "text" and result.patch and not quiet:
         folder, here = from_here(Path(result.directory)), working_directory()
         command = apply_command(result, None if here is None else Path(here))
-        sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\nnext  {command}\n")
+        following = "" if write else f"next  {command}\n"
+        sys.stdout.write(f"\nFiles in {folder}/: fixes.patch, fixed/, fix.json, fix.md\n{following}")

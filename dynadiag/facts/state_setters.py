@@ -8,7 +8,7 @@ from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
 from dynadiag.model.run import Run
-from dynadiag.model.torch_state import SETTERS
+from dynadiag.torch_state import SETTERS
 
 
 def lines_that_set(state: str, run: Run) -> tuple[Location, ...]:

@@ -62,6 +62,8 @@ def _is_modified(file: Path) -> bool:
         done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
     except OSError:
         return False
+    if done.returncode != 0 and any((folder / ".git").exists() for folder in file.resolve().parents):
+        raise OutputError(f"git does not say whether {file} has uncommitted changes: see `git status` there, or use --force")
     return done.returncode == 0 and bool(done.stdout.strip())
 
 

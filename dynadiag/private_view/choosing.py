@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from dynadiag.errors import NoViewError, OutputError, UsageError
-from dynadiag.private_view.recovery import bases, discard, recover_dead
+from dynadiag.private_view.recovery import bases, discard, keep_dead
 from dynadiag.private_view.view import Kind, View
 from dynadiag.scratch import UNDO, make_scratch
 
@@ -36,14 +38,40 @@ def roots_of(project: Path | None, folder: Path) -> tuple[str, ...]:
 def private_view(roots: Sequence[str], *, passed: Sequence[Path] = (), kind: Kind | None = None) -> Iterator[View]:
     """A view in which runs may write below `roots`, for as long as the context lasts; below `passed` and in our own folders for real.
 
-    What an earlier dynadiag left that was killed is put back first. Raises NoViewError where the machine allows no view.
+    Raises NoViewError where the machine allows no view, and UsageError where another dynadiag will put files below `roots` back.
     """
-    warn_of(recover_dead())
+    for folder, changed in keep_dead():
+        named = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        print(f"dynadiag: earlier runs were killed, and {named} may be as they left it; what was there is in {folder}", file=sys.stderr)
     undo, view = _chosen(roots, passed, kind)
-    try:
+    with ExitStack() as stack:
+        stack.callback(lambda: warn_of(discard(undo)))
+        if view.kind == "undo":
+            for root in view.roots:
+                stack.enter_context(_alone_in(root))
         yield view
+
+
+_held: Counter[str] = Counter()
+
+
+@contextmanager
+def _alone_in(root: str) -> Iterator[None]:
+    """No other dynadiag runs programs in a folder of which files are put back; this one may several times. Raises UsageError."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not _held[root]:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(f"another dynadiag runs a program in {root} and puts its files back: wait until it has ended") from error
+        _held[root] += 1
+        try:
+            yield
+        finally:
+            _held[root] -= 1
     finally:
-        warn_of(discard(undo))
+        os.close(descriptor)
 
 
 def warn_of(failed: Sequence[str]) -> None:

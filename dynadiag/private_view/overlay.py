@@ -49,6 +49,8 @@ def enter(roots: Sequence[str], passed: Sequence[str], store: Path, *, check: bo
         for number, (point, kind) in enumerate(points):
             if _is_below(point, passed):
                 continue
+            if kind not in _NOT_FOR_OVERLAYS and stat.S_ISREG(os.fstat(lower[point]).st_mode):
+                raise NotPossibleError(f"no overlay for a file that is mounted by itself ({point})")
             if kind in _NOT_FOR_OVERLAYS or not stat.S_ISDIR(os.fstat(lower[point]).st_mode):
                 mount(f"/proc/self/fd/{lower[point]}", point, None, MS_BIND | MS_REC)
             else:

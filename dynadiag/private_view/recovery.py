@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from dynadiag.private_view.undo import put_back
+from dynadiag.private_view.undo import changed_since, put_back
 from dynadiag.scratch import UNDO, dead_folders
 
 _FILES: Final = "files"
@@ -27,16 +27,44 @@ def bases() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(one) for one in found if os.access(one, os.W_OK)))
 
 
-def recover_dead() -> list[str]:
-    """Put back what processes that are dead had changed; gives the paths where that failed."""
+def recover_dead(owner: int) -> list[str]:
+    """Put back what the process of this number, which has just ended, had changed; gives the paths where that failed."""
     failed: list[str] = []
-    for base in bases():
-        for what, folder in dead_folders(str(base)):
-            if what == UNDO:
-                failed += recover(Path(folder))
-                if not any(Path(folder).glob("view-*")):  # one may still be looked after
-                    remove_tree(Path(folder))
+    for folder in _dead():
+        if f"-{owner}-" in folder.name:
+            failed += recover(folder)
+            if not any(folder.glob("view-*")):  # one may still be looked after
+                remove_tree(folder)
     return failed
+
+
+def keep_dead() -> list[tuple[Path, list[str]]]:
+    """Folders with copies of what files were before runs that were killed with all that watched them, and the files that differ since.
+
+    Somebody may have gone on with these files, so nothing is put back: the folder gets a name under which nobody deletes it.
+    """
+    found = []
+    for folder in _dead():
+        stores = [store for store in folder.glob("view-*") if store.is_dir()]
+        changed: list[str] = []
+        for store in stores:
+            with held(store, wait=False) as mine:
+                if not mine:
+                    break
+                changed += changed_since(files_of(store))
+        else:
+            if not changed:
+                remove_tree(folder)
+                continue
+            kept = folder.with_name(f"dynadiag-before-{folder.name[-8:]}")
+            with contextlib.suppress(OSError):
+                folder.rename(kept)
+                found.append((kept, changed))
+    return found
+
+
+def _dead() -> list[Path]:
+    return [Path(folder) for base in bases() for what, folder in dead_folders(str(base)) if what == UNDO]
 
 
 def recover(undo: Path) -> list[str]:
@@ -106,7 +134,8 @@ def remove_tree(folder: Path) -> None:
     def again(function: Callable[..., Any], path: str, _error: Any) -> None:
         with contextlib.suppress(OSError):
             os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120
-            os.chmod(path, 0o700)  # noqa: PTH101
+            if not os.path.islink(path):  # noqa: PTH114 - what it leads to is not ours
+                os.chmod(path, 0o700)  # noqa: PTH101
         with contextlib.suppress(OSError):
             if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
                 for name in os.listdir(path):  # noqa: PTH208

@@ -1,7 +1,7 @@
 """What files were before a run wrote to them, kept in a folder, so that they can be put back: after the run, or after it was killed.
 
 The folder has `journal.jsonl`, one line for each path before it is touched for the first time, and the copies. Later lines for the same
-path count more. Only what was noted is put back, so what others write meanwhile stays.
+path count more. Only what was noted is put back, and nothing else is deleted: a new folder stays where something else is in it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,28 @@ class Undo:
         self._known: dict[str, bool] = {}
         self._first: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()
-        self._grown: set[str] = set()
         self._copies = 0
 
-    def save(self, path: str, *, appended: bool = False) -> None:
-        """Note what is there; of a folder all that is in it. `appended`: what it holds stays, more comes behind it.
+    def save(self, path: str) -> None:
+        """Note what is there; of a folder all that is in it.
 
-        Raises OSError (ENOSPC) where the copy would take more than the limit.
+        Raises OSError where no copy can be kept: ENOSPC where it would take more than the limit, EACCES for what we may not read. The call
+        that would change it has to fail then.
         """
-        if self._known.get(path) or (appended and path in self._known) or self._is_new(path):
+        if self._known.get(path):
+            return
+        if self._is_new(path):
+            self._note(path, {"was": "absent"})
             return
         with self._alone():
             if not self._take_over(path):
-                self._save(path, appended=appended)
+                self._save(path)
 
-    def _save(self, path: str, *, appended: bool) -> None:
+    def _save(self, path: str) -> None:
         self._save_parent(path)
         try:
             found = os.lstat(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             self._absent.add(path)
             self._note(path, {"was": "absent"})
             return
@@ -66,14 +69,11 @@ class Undo:
             for name in os.listdir(path):  # noqa: PTH208
                 below = os.path.join(path, name)  # noqa: PTH118
                 if not self._known.get(below) and not self._take_over(below):
-                    self._save(below, appended=False)
+                    self._save(below)
         elif stat.S_ISLNK(found.st_mode):
             self._note(path, facts | {"was": "link", "to": os.readlink(path)})  # noqa: PTH115
         elif not stat.S_ISREG(found.st_mode):
             self._known[path] = True
-        elif appended:
-            self._grown.add(path)
-            self._note(path, facts | {"was": "file"}, whole=False)
         else:
             self._note(path, facts | {"was": "file", "copy": self._copy(path, facts["size"])})
 
@@ -108,9 +108,6 @@ class Undo:
                 found = noted.get(one)
                 if found is None or (one != path and found["was"] != "absent"):
                     continue
-                if found["was"] == "file" and "copy" not in found:
-                    self._first.setdefault(path, {name: found[name] for name in _FACTS})
-                    return False  # it only grew, so that its first bytes are there
                 if "copy" in found:
                     found = found | {"copy": self._copy(str(folder / found["copy"]), found["size"])}
                 if found["was"] == "absent":
@@ -128,7 +125,7 @@ class Undo:
 
     def saved(self) -> list[str]:
         """The paths that were noted, but for folders of which an entry changed."""
-        return [path for path, whole in self._known.items() if whole or path in self._grown]
+        return [path for path, whole in self._known.items() if whole]
 
     def close(self) -> None:
         """Nothing more is noted."""
@@ -212,7 +209,9 @@ def put_back(folder: Path) -> list[str]:
     # What was not there goes first, then folders from the outside in; times of folders last, from the inside out.
     for path in sorted(before, key=len, reverse=True):
         if before[path]["was"] == "absent":
-            _tried(_remove, path, failed)
+            with contextlib.suppress(OSError):
+                _make_writable(path, before)
+                _remove(path)
     folders = [path for path in sorted(before, key=len) if before[path]["was"] == "folder"]
     for path in folders:
         _tried(_make_folder, path, failed)
@@ -230,6 +229,29 @@ def put_back(folder: Path) -> list[str]:
     return failed
 
 
+def _make_writable(path: str, before: dict[str, dict[str, Any]]) -> None:
+    """Let entries of the folder around a path be deleted, where the run made that folder and forbade it."""
+    folder = os.path.dirname(path)  # noqa: PTH120
+    if before.get(folder, {}).get("was") == "absent" and not os.path.islink(folder):  # noqa: PTH114
+        os.chmod(folder, 0o700)  # noqa: PTH101
+
+
+def _differs(path: str, found: dict[str, Any]) -> bool:
+    try:
+        now = os.lstat(path)
+    except OSError:
+        return bool(found["was"] != "absent")
+    if found["was"] == "absent":
+        return True
+    as_noted = [now.st_size, now.st_mtime_ns] == [found["size"], found["times"][1]]
+    return not as_noted and found["was"] != "folder"
+
+
+def changed_since(folder: Path) -> list[str]:
+    """The paths that are not as they were noted."""
+    return [path for path, found in _noted(folder).items() if _differs(path, found)]
+
+
 def _tried(step: Any, path: str, failed: list[str]) -> None:
     try:
         step(path)
@@ -238,12 +260,13 @@ def _tried(step: Any, path: str, failed: list[str]) -> None:
 
 
 def _remove(path: str) -> None:
+    """Delete a file, or a folder with nothing in it: what is left in one nobody has noted, so the run did not make it."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_ISDIR(found.st_mode):
-        shutil.rmtree(path)
+        os.rmdir(path)  # noqa: PTH106
     else:
         os.unlink(path)  # noqa: PTH108
 
@@ -267,13 +290,9 @@ def _put_file_back(path: str, before: dict[str, Any], folder: Path) -> None:
             os.utime(path, ns=tuple(before["times"]), follow_symlinks=False)
         return
     same = now is not None and stat.S_ISREG(now.st_mode) and [now.st_dev, now.st_ino] == before["node"]
-    if "copy" not in before and now is not None and (now.st_size, now.st_mtime_ns) == (before["size"], before["times"][1]):
-        return  # another run, which had a copy, has put it back
-    if not same and "copy" not in before:
-        raise FileNotFoundError(errno.ENOENT, "its first bytes are gone", path)
     if not same:
         # Another file has its name: the copy gets it in one step.
-        beside = f"{path}.{os.urandom(6).hex()}.part"
+        beside = os.path.join(os.path.dirname(path), f".dynadiag-{os.urandom(6).hex()}")  # noqa: PTH118, PTH120
         shutil.copyfile(folder / before["copy"], beside)
         _set_attributes(beside, before)
         if now is not None and stat.S_ISDIR(now.st_mode):
@@ -282,13 +301,10 @@ def _put_file_back(path: str, before: dict[str, Any], folder: Path) -> None:
         return
     if now is not None and not now.st_mode & stat.S_IWUSR:
         os.chmod(path, 0o600)  # noqa: PTH101
-    if "copy" in before:
-        with open(folder / before["copy"], "rb") as source, open(path, "r+b") as target:  # noqa: PTH123
-            if not _cloned(source, target):
-                shutil.copyfileobj(source, target, _PIECE)
-            target.truncate(before["size"])
-    else:
-        os.truncate(path, before["size"])
+    with open(folder / before["copy"], "rb") as source, open(path, "r+b") as target:  # noqa: PTH123
+        if not _cloned(source, target):
+            shutil.copyfileobj(source, target, _PIECE)
+        target.truncate(before["size"])
     _set_attributes(path, before)
 
 

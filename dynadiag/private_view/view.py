@@ -195,6 +195,11 @@ class _Supervisor:
             return False
         self._keep(seen.path, "entry")
         self._keep(seen.to, "entry")
+        if self._view.kind == "undo" or not _is_below(seen.to, self._view.roots):
+            for name in _entries(seen.path):
+                self._keep(os.path.join(seen.to, name), "entry")  # noqa: PTH118
+            for name in _entries(seen.to):  # where the two change places
+                self._keep(os.path.join(seen.path, name), "entry")  # noqa: PTH118
         return self._view.kind == "overlay" and _moved(seen, self._view.roots)
 
     def _keep(self, path: str, what: str) -> None:
@@ -207,10 +212,8 @@ class _Supervisor:
             if what == "attributes":
                 self._undo.save_attributes(path)
             elif what == "entry" or not os.path.isdir(path):  # noqa: PTH112
-                self._undo.save(path, appended=what == "append")
-        except PermissionError:
-            return  # what we may not read, the program may not change either
-        except OSError as error:
+                self._undo.save(path)
+        except OSError as error:  # without a copy of it the call must not be made
             if error.errno == errno.ENOSPC:
                 self._note("no room", path)
             raise
@@ -231,6 +234,17 @@ class _Supervisor:
         self._noted.add((kind, what))
         with contextlib.suppress(OSError), open(self._view.touched, "ab") as stream:  # noqa: PTH123
             stream.write(json.dumps({kind: what}).encode() + b"\n")
+
+
+def _entries(folder: str) -> list[str]:
+    """All that is below a folder, by relative names; nothing for a file or a link."""
+    if os.path.islink(folder):  # noqa: PTH114
+        return []
+    return [
+        os.path.relpath(os.path.join(parent, name), folder)  # noqa: PTH118
+        for parent, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    ]
 
 
 def _moved(move: Move, roots: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ _SOCKET_FLAGS: Final = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A path that is about to be changed. `what`: "content", "append" (the file only grows), "attributes", or "entry" (the name itself)."""
+    """A path that is about to be changed. `what`: "content", "attributes", or "entry" (the name itself)."""
 
     path: str
     what: str
@@ -142,6 +143,19 @@ def _named(pid: int, arguments: tuple[int, ...], folder: int | None, path: int |
     return _resolved(base, text, follows=follows)
 
 
+_OWN = re.compile(r"^(?:/proc/(?:thread-)?self(?=/|$)|/dev/fd(?=/|$)|/dev/std(?:in|out|err)$)")
+
+
+def _of_process(pid: int, text: str) -> str:
+    """A path that each process has its own of (`/proc/self`, `/dev/fd/3`), as that of this process."""
+
+    def named(match: re.Match[str]) -> str:
+        streams = {"/dev/fd": "fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1", "/dev/stderr": "fd/2"}
+        return f"/proc/{pid}/{streams[match[0]]}" if match[0] in streams else f"/proc/{pid}"
+
+    return _OWN.sub(named, text)
+
+
 def _opened(base: str, text: str, flags: int) -> Touch | None:
     """What an open for writing changes; None for one that can change nothing."""
     tmpfile = getattr(os, "O_TMPFILE", 0)
@@ -151,8 +165,7 @@ def _opened(base: str, text: str, flags: int) -> Touch | None:
     path = _resolved(base, text, follows=not alone)
     if path is None:
         return None
-    appends = flags & os.O_APPEND and flags & os.O_ACCMODE == os.O_WRONLY and not flags & os.O_TRUNC
-    return Touch(path, "append" if appends else "content")
+    return Touch(path, "content")
 
 
 def _resolved(base: str, text: str, *, follows: bool) -> str | None:
@@ -192,7 +205,7 @@ def _text(pid: int, address: int) -> str:
         if not piece:
             break
         found += piece
-    return os.fsdecode(found.partition(b"\0")[0])
+    return _of_process(pid, os.fsdecode(found.partition(b"\0")[0]))
 
 
 def _connection(name: str, arguments: tuple[int, ...], pid: int) -> Iterator[Seen]:

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dynadiag.private_view.recovery import recover_dead
 from dynadiag.scratch import OWNER, sweep
 
 _MAIN = Path(__file__).with_name("guardian_main.py")
@@ -131,7 +130,6 @@ def guarded(*, outlived: bool = True) -> Guardian:
     """
     global _active
     if _active is None or _active._owner != os.getpid():
-        recover_dead()
         mark = f"{os.getpid()}-{os.urandom(8).hex()}"
         os.environ[OWNER] = mark
         _active = Guardian()

@@ -50,7 +50,7 @@ def main() -> None:
     end = time.monotonic() + _GRACE_S
     while os.getppid() == owner and time.monotonic() < end:
         time.sleep(0.01)
-    _clean_up(group, [*kept, *marks], first)
+    _clean_up(group, [*kept, *marks], first, owner)
     os._exit(0)
 
 
@@ -80,14 +80,14 @@ def _say(what: bytes) -> None:
         os.write(1, what)
 
 
-def _clean_up(group: int | None, marks: list[str], first: int) -> None:
+def _clean_up(group: int | None, marks: list[str], first: int, owner: int) -> None:
     sys.path.insert(0, __file__.rpartition("/dynadiag/")[0])
     from dynadiag.private_view.recovery import recover_dead
     from dynadiag.record.processes import end_orphans
     from dynadiag.scratch import sweep
 
     end_orphans(group, [os.fsencode(mark) for mark in marks], first=first, grace_s=_GRACE_S)
-    recover_dead()
+    recover_dead(owner)
     sweep()
 
 

@@ -17,12 +17,13 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"digests", "errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch"}
+LOWEST = {"digests", "errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch", "torch_state"}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
     "digests": set(),
+    "torch_state": set(),
     "import_watcher": set(),
     "json_lines": set(),
     "masking": set(),
@@ -31,12 +32,12 @@ MAY_IMPORT = {
     "private_view": {"errors", "process_identity", "scratch"},
     "revisions": {"errors"},
     "model": {"errors"},
-    "torch_compat": {"errors", "files", "model"},
+    "torch_compat": {"torch_state", "errors", "files", "model"},
     "compare": {"errors", "model", "torch_compat"},
     "record": LOWEST - {"json_lines"} | {"private_view", "model", "torch_compat", "compare"},
     "capture": {"errors", "files", "import_watcher", "torch_compat"},
     "trace": {"digests", "errors", "masking", "files", "process_identity", "model"},
-    "facts": {"errors", "model", "trace"},
+    "facts": {"torch_state", "errors", "model", "trace"},
     "source": {"errors", "model", "trace", "facts"},
     "advice": {"errors", "model", "trace", "facts", "source"},
     "passes": {"errors", "model", "trace", "facts", "source", "advice"},

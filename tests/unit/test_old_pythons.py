@@ -37,7 +37,12 @@ def closure(entrances: tuple[str, ...] = ENTRANCES) -> list[Path]:
             continue
         found.add(path)
         for name in imported(path):
-            for candidate in (ROOT.parent / (name.replace(".", "/") + ".py"), ROOT.parent / name.replace(".", "/") / "__init__.py"):
+            around = [ROOT.parent.joinpath(*name.split(".")[:length], "__init__.py") for length in range(2, name.count(".") + 1)]
+            for candidate in (
+                *around,
+                ROOT.parent / (name.replace(".", "/") + ".py"),
+                ROOT.parent / name.replace(".", "/") / "__init__.py",
+            ):
                 if candidate.is_file() and candidate.relative_to(ROOT).parts[0] not in NEWER:
                     pending.append(candidate)
     return sorted(found - {ROOT / "__init__.py"})

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from dynadiag.model.torch_state import SETTERS
 from dynadiag.torch_compat.trace import stacks
+from dynadiag.torch_state import SETTERS
 
 _DEPTH = 40
 _ENTRY_DEPTH = 100

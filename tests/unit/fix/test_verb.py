@@ -128,6 +128,12 @@ def test_a_file_that_git_does_not_have_as_it_is_is_not_written_without_force(fol
         list(writing.write_sources(Result(), force=True))
 
 
+def test_a_file_of_which_git_says_nothing_is_not_written_without_force(folder):
+    (folder / ".git").write_text("gitdir: nowhere\n")
+    assert "git does not say whether" in refused("--write", "train.py")
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["link.py"]])
 def test_a_script_that_may_not_be_written_is_refused_before_it_runs(folder, words):
     (folder / "link.py").symlink_to("train.py")

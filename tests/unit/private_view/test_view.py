@@ -26,6 +26,7 @@ from dynadiag.private_view import overlay, recovery
 from dynadiag.private_view.choosing import command_in, private_view, roots_of
 from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.kernel import allow_to_be_read
+from dynadiag.private_view.undo import Undo
 from dynadiag.private_view.view import View, enter, touched
 
 KINDS = ("overlay", "undo")
@@ -63,6 +64,11 @@ WAYS = {
     "thread": "t = threading.Thread(target=lambda: open('thread.txt', 'w').write('new')); t.start(); t.join()",
     "chdir": "os.chdir('sub'); open('../chdir.txt', 'w').write('new'); os.chdir('..')",
     "socket": "s = socket.socket(socket.AF_UNIX); s.bind('sock'); s.close()",
+    "append-then-cut": "f = open('log3.csv', 'a'); f.truncate(0); f.write('x'); f.close(); assert open('log3.csv').read() == 'x'",
+    "own-descriptor": "d = os.open('fd.txt', os.O_RDONLY); open(f'/proc/self/fd/{d}', 'w').write('new'); os.close(d)",
+    "long-name": "open('t.long', 'w').write('new'); os.replace('t.long', 'm' * 250)",
+    "new-folder-renamed": "os.mkdir('k.part'); open('k.part/a', 'w').write('1'); os.rename('k.part', 'k'); open('k/b', 'w').write('2')",
+    "other-log": "f = open(os.path.join(OTHER, 'log.txt'), 'a'); f.truncate(0); f.write('x'); f.close()",
     "other-folder": "open(os.path.join(OTHER, 'kept.txt'), 'w').write('new'); open(os.path.join(OTHER, 'new.txt'), 'w').write('new')",
 }
 PROGRAM = (
@@ -74,9 +80,9 @@ def make(folder):
     """A folder with something for each way to change."""
     folder.mkdir()
     names = "a.txt linked.txt b.bin best.pt old.pt gone.txt abs.txt hard.txt cut.txt mode.txt time.txt map.bin shell.txt shell2.txt"
-    for name in f"{names} fork.txt thread.txt chdir.txt".split():
+    for name in f"{names} fork.txt thread.txt chdir.txt fd.txt {'m' * 250}".split():
         (folder / name).write_text(name[0] * 9)
-    for name in ("log.csv", "log2.csv"):
+    for name in ("log.csv", "log2.csv", "log3.csv"):
         (folder / name).write_text("first\n")
     (folder / "ro.txt").write_text("old")
     (folder / "ro.txt").chmod(0o444)
@@ -116,6 +122,7 @@ def place(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
     (other / "kept.txt").write_text("old")
+    (other / "log.txt").write_text("old")
     return make(tmp_path / "project"), other, tmp_path / "tmp"
 
 
@@ -174,7 +181,7 @@ def test_who_is_killed_in_the_middle_leaves_all_as_it_was(place, kind, who):
             assert process.stdout.readline() == "back\n"
     _until_gone(started)
     assert kind != "overlay" or snapshot(project) == before
-    recovery.recover_dead()
+    recovery.recover_dead(process.pid)
     assert snapshot(project) == before
     assert list(temporary.glob("dynadiag-undo-*")) == []
 
@@ -364,3 +371,68 @@ def test_a_machine_without_either_is_refused_in_one_line(place, monkeypatch):
     monkeypatch.setattr("dynadiag.private_view.choosing._probed", lambda view: {"overlay": "not permitted", "watch": "no such call"})
     with pytest.raises(NoViewError, match=r"overlay: not permitted; undo: no such call"), private_view([str(project)]):
         pass
+
+
+def test_what_somebody_else_puts_into_a_new_folder_stays(place):
+    project, _, _ = place
+    code = "import os, sys; os.mkdir('made'); open('made/ours', 'w').write('1'); print('x', flush=True); sys.stdin.readline()"
+    with (
+        viewed("undo", project) as view,
+        subprocess.Popen(
+            command_in(view, [sys.executable, "-c", code]), cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert process.stdout.readline() == "x\n"
+        (project / "made" / "theirs").write_text("precious")
+        process.communicate("\n")
+    assert [path.name for path in (project / "made").iterdir()] == ["theirs"]
+
+
+def test_who_comes_next_puts_nothing_back_of_what_was_killed_as_a_whole(place, capsys):
+    """Somebody may have gone on with the files; where the copies are is said once."""
+    project, _, temporary = place
+    owner = (
+        "import os, sys\nfrom dynadiag.private_view.choosing import command_in, private_view\nimport subprocess\n"
+        f"with private_view([{str(project)!r}], kind='undo') as view:\n"
+        "    subprocess.run(command_in(view, [sys.executable, '-c', \"open('a.txt', 'w').write('new'); print('x', flush=True); "
+        f'import time; time.sleep(600)"]), cwd={str(project)!r})\n'
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    with viewed("undo", project):
+        pass
+    with subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True, env=environment, process_group=0) as process:
+        assert process.stdout.readline() == "x\n"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    _until_gone(process.pid)
+    (project / "a.txt").write_text("precious")
+    for _ in range(2):
+        with private_view([str(project)], kind="undo"):
+            pass
+    (kept,) = temporary.glob("dynadiag-before-*")
+    assert (project / "a.txt").read_text() == "precious"
+    assert capsys.readouterr().err.count(str(kept)) == 1
+    assert [path.read_text() for path in kept.glob("view-*/files/0*")] == ["a" * 9]
+
+
+def test_two_do_not_put_back_files_of_one_folder_at_once(place):
+    project, _, _ = place
+    with viewed("undo", project), viewed("undo", project):
+        code = (
+            "from dynadiag.errors import UsageError\nfrom dynadiag.private_view.choosing import private_view\n"
+            f"try:\n    with private_view([{str(project)!r}], kind='undo'): pass\nexcept UsageError as error: print(error.message)"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout == f"another dynadiag runs a program in {project} and puts its files back: wait until it has ended\n"
+
+
+def test_a_file_of_which_no_copy_can_be_kept_is_not_changed(place, monkeypatch):
+    project, _, temporary = place
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Undo, "_copy", refuse)
+    with pytest.raises(PermissionError):
+        Undo(temporary / "files", 1 << 20).save(str(project / "folder"))
