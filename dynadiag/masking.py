@@ -87,10 +87,14 @@ _TOKENS = (
     ),
 )
 _LOOKS = re.compile(
-    r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)[^/\s?#\"'<>]{1,1000}@"
+    # A password may have the marks that end a host, where no port stands before them.
+    r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?!git@)(?:[^\s:/?#@\"'<>\[\]]{0,100}:(?!/|\d{1,5}[/?#])[^\s/\"'<>]{1,400}(?=@[\w.\[-])"
+    r"|[^/\s?#\"'<>]{1,1000}|[^\s:/?#@\"'<>\[\]]{1,100}:(?!/|\d{1,5}[/?#])[^\s\"'<>@]{1,100}(?=@[\w.\[-]))@"
     r"|(?P<query>[?&](?i:[\w-]{0,40}(?:token|signature|secret|password|passwd|credential|apikey|api_key|api-key|access_key)|sig|key|code(?==[\w%/+-]{40}))=)[^&\s\"'#]{1,2000}"
+    r"|(?P<bearer>\b(?i:Authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?Bearer)\s{1,4})"
+    r"(?=[^\s\"'\\]{0,4000}[\d=/+_-])(?!\$[{(]|\$[A-Z][A-Z0-9_]*(?![A-Za-z0-9!#%^&*?@|:-])|[{<]\w)[^\s\"'\\]{8,4000}"
     r"|(?P<kind>\bBearer\s{1,4}|\bbearer\s{1,4}|\b(?i:Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:Basic|Token))\s{1,4})"
-    r"(?=[^\s\"']*[\d=/+._-])[A-Za-z0-9+/=._~-]{8,4000}"
+    r"(?=[^\s\"']*[\d=/+._-])(?!\$[{(]|\$[A-Z][A-Z0-9_]*(?![A-Za-z0-9!#%^&*?@|:-]))[A-Za-z0-9+/=._~!#$%^&*?@|:-]{8,4000}"
     r"|(?P<cookie>\b(?i:Cookie)\\{0,3}[\"']?\s{0,4}:\s{0,4}\\{0,3}[\"']?)(?=[\w.-]{1,100}=)[^\"'\n\\]{4,4000}"
     r"|(?P<header>\b(?i:Authorization|X-Api-Key)\s{0,4}:\s{0,4})(?!Bearer|Basic|Token)(?:[A-Z][\w-]{2,20}\s{1,4}(?=[^\s\"']*\d))?[^\s\"']{4,2000}"
     r"|(?P<element><(?i:password|passwd|secret)>)[^<\s]{4,400}(?=</)"
@@ -152,8 +156,9 @@ _COMMON_SIGNS = (
     ("hv", re.compile(r"hv[sbr]\.")),
     ("shp", re.compile("shp(?:at|ca|pa|ss)_")),
 )
-Note = Callable[[str, str], object]
-"""Told of each secret that is masked: its kind, and what it was."""
+Note = Callable[[str, str], str | None]
+"""Told of each secret that is masked: its kind, and what it was. May give the mask to show for it, by which two secrets stay two."""
+IS_MASK = re.compile(r"\*{3}\d{0,6}")
 
 
 def masked_text(text: str, note: Note | None = None) -> str:
@@ -256,15 +261,19 @@ def _looks(match: re.Match[str], note: Note | None = None) -> str:
     head = next((name for name in _HEADS if match[name]), None)
     if head is None and whole.startswith("sk-") and not any(map(str.isdecimal, whole)):
         return whole
+    value, shown = whole[len(match[head]) :].rstrip("@") if head else whole, MASK
+    if IS_MASK.fullmatch(value):
+        return whole
     if note is not None and MASK not in whole:
         kind = _HEADS[head] if head else next((kind for kind, form in _TOKENS if re.fullmatch(form, whole)), "private key")
-        note(kind, whole[len(match[head]) if head else 0 :].rstrip("@") if head else whole)
-    return f"{match['scheme']}{MASK}@" if head == "scheme" else f"{match[head] if head else ''}{MASK}"
+        shown = note(kind, value) or MASK
+    return f"{match['scheme']}{shown}@" if head == "scheme" else f"{match[head] if head else ''}{shown}"
 
 
 _HEADS = {
     "scheme": "password in a URL",
     "query": "key in a URL",
+    "bearer": "authorization header",
     "kind": "authorization header",
     "cookie": "cookies",
     "header": "authorization header",
@@ -284,6 +293,4 @@ def _said(match: re.Match[str], note: Note | None = None) -> str:
     name = head.strip(" \t\"'[]:=").lower()
     if not in_quotes and (_CODE.match(value) or value.lower().endswith(name) or match.string.startswith("(", match.end())):
         return match[0]
-    if note is not None:
-        note(NAMED, value)
-    return f"{head}{MASK}"
+    return f"{head}{(note and note(NAMED, value)) or MASK}"

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from dynadiag.share.known_tokens import LEAST_HEX_ENTROPY, hex_entropy
 from dynadiag.share.letter_pairs import pair_bits
 
-Place = Literal["", "digest", "key"]
+Place = Literal["", "digest", "key", "password"]
 """What the name of a value says of it."""
 _WORD = re.compile(r"(?:[A-Za-z0-9+/_=.-]|%2[BbFf]|%3[Dd]){16,8000}")
 _ENCODED = re.compile(r"%2[BbFf]|%3[Dd]")
@@ -41,6 +41,7 @@ _FILE_BEHIND = re.compile(
     r"\.(?:py|pyc|so|o|h|cpp|cu|ptx|cubin|json|jsonl|pt|pth|bin|safetensors|whl|llir|ttir|ttgir|hsaco|log|txt|lock|tmp)\b"
 )
 _LIST_OF_SUMS = re.compile(r"(?:  | \*)[\w./~-]")
+_PASSWORD_OPTION = re.compile(r"-[pawuPWU]|--?(?:pass(?:in|out|word|wd|phrase)?|pwd|pw)")
 _KEY_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:key|login|auth|token|otp|pin|sas|dsn|webhook|hook|cred\w*|session|sid|psk|pat|bearer|pw)$")
 # In small letters: an expression that ignores case is read ten times slower.
 _KEY_PLACE = re.compile(
@@ -56,7 +57,9 @@ _SPLIT_LINE = re.compile(
 
 
 def place_of(name: str) -> Place:
-    """What a value with this name is: a digest, a key, or nothing that the name says."""
+    """What a value with this name is: a digest, a key, a password, or nothing that the name says."""
+    if _PASSWORD_OPTION.fullmatch(name):
+        return "password"
     return "digest" if _IS_DIGEST_NAME.search(name) else "key" if _KEY_NAME.search(name) else ""
 
 
@@ -66,12 +69,12 @@ def random_spans(text: str, place: Place = "") -> Iterator[tuple[int, int]]:
         yield from ((match.start() + begin, match.start() + end) for begin, end in _spans_of(match[0]))
     if place != "digest":
         yield from (match.span() for match in _HEX.finditer(text) if is_random_hex(match[0]) and not is_digest(match))
-    if place == "key" and _looks_like_key(text):
+    if place == "key" and looks_like_key(text):
         yield 0, len(text)
     low = text.lower()
     for match in _KEY_PLACE.finditer(low) if len(low) == len(text) else ():
         begin, end = match.span("value")
-        if _begins_name(low, match.start()) and _looks_like_key(text[begin:end]):
+        if _begins_name(low, match.start()) and looks_like_key(text[begin:end]):
             yield begin, end
     yield from _split_spans(text, _SPLIT_STRINGS)
     if "\\\n" in text or "\\\\n" in text:
@@ -218,7 +221,7 @@ def _counts(word: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _looks_like_key(value: str) -> bool:
+def looks_like_key(value: str) -> bool:
     """Whether what stands where a key does is one, though it is short."""
     if _UUID.fullmatch(value) or (len(value) >= 16 and re.fullmatch("[0-9a-f]+", value) and not value.isdigit()):
         return True

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynadiag.masking import MASK, NAMED, is_secret_name, masked_arguments, masked_setting, masked_text
+from dynadiag.masking import IS_MASK, MASK, NAMED, Note, is_secret_name, masked_arguments, masked_setting, masked_text
 from dynadiag.share.identities import Identities
 from dynadiag.share.known_tokens import known_tokens
 from dynadiag.share.random_words import Place, is_digest, is_no_word, place_of, random_spans
+from dynadiag.share.secret_places import secret_places
 
 _QUOTED = re.compile(
     r"(?P<head>(?P<name>[\w.-]{2,80})\\?[\"']?\]?\s{0,3}(?:==|!=|[=:])\s{0,3}\\?(?P<quote>[\"']))(?P<value>[^\"'\n\\]{3,2000})"
@@ -32,14 +33,14 @@ _SWITCH = re.compile(
     re.IGNORECASE,
 )
 _CUT = re.compile(r"(?:^|(?<=[\s\"'`]))[^\s\"'`]{8,}?(?=\.\.\.|…|\s|$)")
-_ARGUMENTS = frozenset({"argv", "command", "args"})
+_ARGUMENTS = frozenset({"argv", "command", "args", "cmd", "cmdline", "orig_argv"})
 _USERS = frozenset({"user", "username", "user_name", "login", "logname"})
 _HOSTS = frozenset({"host", "hostname", "nodename", "node_name", "server"})
 _KEY_OF_DIGITS = re.compile(
     r"(?<=[A-Za-z][_-])(?=[a-f_-]{0,100}\d)(?:[0-9a-f]{8,40}[_-])?[0-9a-f]{32,128}(?![A-Za-z0-9])"
 )  # behind a prefix
 _DIGITS = re.compile("[0-9a-f]{32}")
-_REST = re.compile(r"\*\*\*(?:[-_.](?=[A-Za-z]{0,80}\d)[A-Za-z0-9]{8,80})+(?![A-Za-z0-9])")  # a token of several parts
+_REST = re.compile(r"\*\*\*\d{0,6}(?:[-_.](?=[A-Za-z]{0,80}\d)[A-Za-z0-9]{8,80})+(?![A-Za-z0-9])")  # a token of several parts
 _RANDOM = "random letters and digits"
 _SHORTEST_PREFIX = 8
 _MOST_SECRETS = 300
@@ -50,7 +51,7 @@ _MOST_SECRETS = 300
 class Redactor:
     """First `learn` from everything, then `text` and `value`: what is a secret in one place is then masked in all, however it is written.
 
-    `removed` counts by kind and place, and never has a value.
+    `removed` counts by kind and place, and never has a value. Two secrets stay two, as findings tell values apart: `***`, `***2`.
     """
 
     identities: Identities = field(default_factory=Identities)
@@ -59,6 +60,7 @@ class Redactor:
     _kept: Counter[bool] = field(default_factory=Counter)
     _known: re.Pattern[str] | None = None
     _bare: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _masks: dict[str, str] = field(default_factory=dict)
     _begun: set[str] = field(default_factory=set)
     _plain: set[str | bytes] = field(default_factory=set)
 
@@ -89,21 +91,20 @@ class Redactor:
 
     def text(self, text: str, where: str, name: str = "") -> str:
         """The text without them; `where` is a place for the list of what was removed."""
-
-        def note(kind: str, _: str = "") -> None:
-            self.removed[kind, where] += 1
-
+        note = self._counted(where)
         pattern, place = self._pattern(), place_of(name)
-        shown = text if _key(text, place) in self._plain else self.identities.replaced(self._masked(text, note, place), note)
+        shown = text if _key(text, place) in self._plain else self.identities.replaced(self._masked(text, note, place), _by_kind(note))
         return self._without_beginnings(pattern.sub(lambda match: self._replaced(match, note, place), shown), note)
 
     def value(self, value: Any, where: str) -> Any:
         """JSON without them: the names of its members stay, and tell what is a secret."""
-
-        def note(kind: str, _: str = "") -> None:
-            self.removed[kind, where] += 1
-
-        return _mapped(value, lambda text, name: self.text(text, where, name), self._named_secret(note), self._named_identity(note))
+        note = self._counted(where)
+        return _mapped(
+            value,
+            lambda text, name: self.text(text, where, name),
+            self._named_secret(note),
+            self._named_identity(_by_kind(note)),
+        )
 
     def json(self, text: str, where: str, *, indent: int | None = None) -> str:
         """JSON text, taken apart, redacted and written again; what is no JSON is redacted as text."""
@@ -114,10 +115,24 @@ class Redactor:
         changed = self.value(value, where)
         return text if changed == value else json.dumps(changed, indent=indent)
 
-    def _masked(self, text: str, note: Callable[[str, str], object], place: Place) -> str:
+    def _masked(self, text: str, note: Note, place: Place) -> str:
         text = _without_spans(masked_text(text, note), known_tokens, note)
+        text = _without_spans(text, lambda text: secret_places(text, place), note)
         text = _without_random(text, note, place)
         return "\n".join(_without_named(line, note) for line in text.split("\n")) if _may_have_hint(text) else text
+
+    def _counted(self, where: str) -> Note:
+        def note(kind: str, value: str) -> str:
+            self.removed[kind, where] += 1
+            return self._mask(value)
+
+        return note
+
+    def _mask(self, secret: str) -> str:
+        """What stands for a secret: the same in all places, and another for another."""
+        if not secret or IS_MASK.fullmatch(secret):
+            return secret or MASK
+        return self._masks.setdefault(secret, f"{MASK}{len(self._masks) + 1}" if self._masks else MASK)
 
     def _remember(self, kind: str, value: str) -> None:
         """Secrets long or odd enough that the same letters are no accident elsewhere."""
@@ -130,12 +145,11 @@ class Redactor:
                 self._kept[random] += 1
                 self.secrets[part] = kind
 
-    def _named_secret(self, note: Callable[[str, str], object]) -> Callable[[str, str], str | None]:
+    def _named_secret(self, note: Note) -> Callable[[str, str], str | None]:
         def masked(name: str, value: str) -> str | None:
-            if masked_setting(name, value) != MASK or value == MASK or _SWITCH.match(value):
+            if masked_setting(name, value) != MASK or IS_MASK.fullmatch(value) or _SWITCH.match(value):
                 return None
-            note(NAMED, value)
-            return MASK
+            return note(NAMED, value) or MASK
 
         return masked
 
@@ -159,23 +173,23 @@ class Redactor:
             self._begun = {secret[:_SHORTEST_PREFIX] for secret in self.secrets}
         return self._known
 
-    def _replaced(self, match: re.Match[str], note: Callable[[str], object], place: Place) -> str:
-        kind, shown = self._bare.get(match[0]) or (self.secrets[match[0]], MASK)
+    def _replaced(self, match: re.Match[str], note: Note, place: Place) -> str:
+        kind, shown = self._bare.get(match[0]) or (self.secrets[match[0]], self._mask(match[0]))
         if kind == _RANDOM and _DIGITS.match(match[0]) and (place == "digest" or is_digest(match)):
             return match[0]
-        note(kind)
+        note(kind, "")
         return shown
 
-    def _without_beginnings(self, text: str, note: Callable[[str], object]) -> str:
+    def _without_beginnings(self, text: str, note: Note) -> str:
         """What is left of a secret where a text was cut: at its end, or before an ellipsis."""
 
         def shown(match: re.Match[str]) -> str:
             for begun in self._begun:
                 at = match[0].find(begun)
                 rest = match[0][at:]  # all of a secret that is still there is a digest
-                if at >= 0 and rest not in self.secrets and any(secret.startswith(rest) for secret in self.secrets):
-                    note("beginning of a secret")
-                    return match[0][:at] + MASK
+                whole = next((secret for secret in self.secrets if secret.startswith(rest)), None) if at >= 0 else None
+                if whole is not None and rest not in self.secrets:
+                    return match[0][:at] + (note("beginning of a secret", whole) or MASK)
             return match[0]
 
         return _CUT.sub(shown, text) if any(begun in text for begun in self._begun) else text
@@ -185,20 +199,23 @@ class Redactor:
         return [(kind, where, times) for (kind, where), times in sorted(self.removed.items())]
 
 
+def _by_kind(note: Note) -> Callable[[str], object]:
+    return lambda kind: note(kind, "")
+
+
 def _key(text: str, place: Place) -> str | bytes:
     if len(text) < 200:
         return f"{place} {text}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=place.encode()).digest()
 
 
-def _without_random(text: str, note: Callable[[str, str], object], place: Place) -> str:
+def _without_random(text: str, note: Note, place: Place) -> str:
     """The text without what looks drawn at random, but for digests."""
 
     def masked(match: re.Match[str]) -> str:
         if is_digest(match):
             return match[0]
-        note(_RANDOM, match[0])
-        return MASK
+        return note(_RANDOM, match[0]) or MASK
 
     if place != "digest" and _DIGITS.search(text) is not None:
         text = _KEY_OF_DIGITS.sub(masked, text)
@@ -206,20 +223,20 @@ def _without_random(text: str, note: Callable[[str, str], object], place: Place)
     return _REST.sub(masked, text) if MASK in text else text
 
 
-def _without_spans(text: str, spans: Callable[[str], Iterable[tuple[str, int, int]]], note: Callable[[str, str], object]) -> str:
+def _without_spans(text: str, spans: Callable[[str], Iterable[tuple[str, int, int]]], note: Note) -> str:
     """The text without the spans that a function finds in it, of which some may overlap."""
     pieces, at = [], 0
     for kind, begin, end in sorted(spans(text), key=lambda one: (one[1], -one[2])):
         if end <= at:
             continue
+        shown = note(kind, text[max(at, begin) : end]) or MASK
         if begin >= at:
-            pieces += [text[at:begin], MASK]
-        note(kind, text[max(at, begin) : end])
+            pieces += [text[at:begin], shown]
         at = end
     return "".join([*pieces, text[at:]]) if pieces else text
 
 
-def _without_named(line: str, note: Callable[[str, str], object]) -> str:
+def _without_named(line: str, note: Note) -> str:
     """A line without the values that their names call secret."""
     if _may_have_hint(line) and _HINT.search(line):
         for pattern in (_QUOTED, _ASSIGNED, _OPTION):
@@ -233,12 +250,11 @@ def _may_have_hint(text: str) -> bool:
     return any(sign in low for sign in _HINT_SIGNS)
 
 
-def _named(match: re.Match[str], note: Callable[[str, str], object]) -> str:
+def _named(match: re.Match[str], note: Note) -> str:
     value = match["value"]
     if not is_secret_name(match["name"]) or MASK in value or _SWITCH.match(value) or masked_setting(match["name"], value) != MASK:
         return match[0]
-    note(NAMED, value)
-    return f"{match['head']}{MASK}"
+    return f"{match['head']}{note(NAMED, value) or MASK}"
 
 
 def _mapped(
@@ -276,6 +292,6 @@ def _arguments(words: list[str], text: Callable[[str, str], str], secret: Callab
     shown = []
     for before, word, masked in zip(["", *words], words, masked_arguments(words), strict=False):
         name, mark, value = word.partition("=")
-        named = masked != word and secret(name if mark else before, value if mark else word) is not None
-        shown.append(text(masked if named else word, before if before.startswith("-") else ""))
+        hidden = secret(name if mark else before, value if mark else word) if masked != word else None
+        shown.append(text(word if hidden is None else f"{name}={hidden}" if mark else hidden, before if before.startswith("-") else ""))
     return shown

@@ -1,6 +1,8 @@
 """What is taken out of a text, what stays, and that a name always gets the same pseudonym."""
 
 import json
+import random
+import string
 
 import pytest
 from hypothesis import given
@@ -91,7 +93,7 @@ def test_json_is_redacted_by_its_names_and_stays_json():
     shown = redactor.value(value, "log")
     assert shown == {
         "argv": ["t.py", "--token", MASK],
-        "env": {"DB_PASSWORD": MASK},
+        "env": {"DB_PASSWORD": f"{MASK}2"},
         "n": 3,
         "user": "user1",
         "said": ["user1", None, True],
@@ -104,7 +106,7 @@ def test_names_that_become_one_stay_apart():
     redactor = Redactor()
     redactor.learn_value(value)
     shown = redactor.value({**value, f"{MASK} (2)": 5, "npm_" + "aB3dE5gH" * 4: 6}, "log")
-    assert shown == {MASK: 1, f"{MASK} (2)": 2, "/home/user1/x": 3, "/home/user2/x": 4, f"{MASK} (2) (2)": 5, f"{MASK} (3)": 6}
+    assert shown == {MASK: 1, f"{MASK}2": 2, "/home/user1/x": 3, "/home/user2/x": 4, f"{MASK} (2)": 5, f"{MASK}3": 6}
 
 
 def test_drawings_are_written_again_and_foreign_ones_are_left_out():
@@ -152,7 +154,7 @@ DIGEST = "9f86d081884c7d659a2feaa0c55ad015"
         (f"('{DIGEST}')", f"('{MASK}')"),
         (f"{DIGEST}  model.pt\n{DIGEST}", f"{DIGEST}  model.pt\n{MASK}"),
         (f"/cache/{DIGEST}/x.so and https://a.example.net/{DIGEST}/x", f"/cache/{DIGEST}/x.so and https://host1/{MASK}/x"),
-        (f'KEY = "{DIGEST[:16]}" \\\n    "{DIGEST[16:]}"', f'KEY = "{MASK}" \\\n    "{MASK}"'),
+        (f'KEY = "{DIGEST[:16]}" \\\n    "{DIGEST[16:]}"', f'KEY = "{MASK}" \\\n    "{MASK}2"'),
         (f'x = ("{DIGEST[:10]}"\n "{DIGEST[10:20]}"\n "{DIGEST[20:]}")', f'x = ("{DIGEST[:10]}"\n "{DIGEST[10:20]}"\n "{DIGEST[20:]}")'),
         ("vP3+x9/Qk2==, uJ8kf02Lq+7tRz/4Wm1XbN6s", f"vP3+x9/Qk2==, {MASK}"),
     ],
@@ -166,10 +168,86 @@ def test_a_value_is_a_digest_or_a_key_by_its_name():
     value = {"has_payload": DIGEST, "x": DIGEST, "cache": [DIGEST], "key": "d3b07384-d113-4ec6-a7d4-0c2f6e9b1a55", "frame": "k1_index_12"}
     redactor.learn_value(value)
     shown = redactor.value(value, "log")
-    assert shown == {"has_payload": DIGEST, "x": MASK, "cache": [DIGEST], "key": MASK, "frame": "k1_index_12"}
+    assert shown == {"has_payload": DIGEST, "x": MASK, "cache": [DIGEST], "key": f"{MASK}2", "frame": "k1_index_12"}
 
 
 def test_a_password_of_letters_is_found_again_unless_it_is_a_word():
     shown = redacted("mysql://me:qzxvkwjpfh@h/x", "said qzxvkwjpfh", "https://me:internal@h/x", "an internal error")
-    assert [text.rpartition(" ")[2] for text in shown] == [f"mysql://{MASK}@host1/x", MASK, f"https://{MASK}@host1/x", "error"]
+    assert [text.rpartition(" ")[2] for text in shown] == [f"mysql://{MASK}@host1/x", f"{MASK}2", f"https://{MASK}3@host1/x", "error"]
     assert "internal error" in shown[3]
+
+
+PLACES = (
+    "sshpass -p 'PW' ssh h",
+    'sshpass -p "PW" ssh h',
+    "sshpass -p'PW' ssh h",
+    "sshpass -p PW ssh h",
+    "postgres://bob:PW@h.example.net/d",
+    "Authorization: Bearer PW",
+    "the password is PW",
+    "password PW",
+    "Password for bob: PW",
+    "pwd: PW",
+    "secret is PW",
+    "credentials bob:PW",
+    "api key PW",
+    "run -p PW x",
+    "run --pass PW x",
+    "['run', '-p', 'PW']",
+    '["run", "--pass", "PW"]',
+    "mysql -u bob -p PW",
+    "redis-cli -a PW",
+    "openssl rsa -passin pass:PW",
+    "smbclient -U bob%PW //h/s",
+)
+MARKS = "!#$%&*+-=?^_~"
+
+
+def password(draw):
+    """Letters of both cases, digits and signs, as a password manager draws them."""
+    kinds = [string.ascii_lowercase, string.ascii_uppercase, string.digits, MARKS]
+    letters = [draw.choice(kind) for kind in kinds] + draw.choices("".join(kinds), k=draw.randint(8, 10))
+    draw.shuffle(letters)
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_password_is_known_by_its_place_and_found_everywhere(place):
+    draw = random.Random(11)
+    drawn = [password(draw) for _ in range(100)]
+    kept = [secret for secret in drawn if any(secret in shown for shown in redacted(place.replace("PW", secret), f"got {secret} again"))]
+    assert len(kept) <= 1, kept
+
+
+@pytest.mark.parametrize("option", ["-p", "-a", "--pass"])
+def test_a_password_is_known_by_its_place_in_a_command_line(option):
+    draw = random.Random(12)
+    drawn = [password(draw) for _ in range(100)]
+    kept = []
+    for secret in drawn:
+        redactor, value = Redactor(), {"argv": ["run", option, secret, "x"], "n": [secret]}
+        redactor.learn_value(value)
+        if secret in json.dumps(redactor.value(value, "x")) or json.dumps(secret)[1:-1] in json.dumps(redactor.value(value, "x")):
+            kept.append(secret)
+    assert len(kept) <= 1, kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run -p 8080 x -p tests/x.py -a 0.5 -k test_a1_B2 -u http://127.0.0.1:8080/x -W error::X -p no:cacheprovider -p2.15.0+cu128",
+        "token is None, the password is None, password = getpass(), secret is not set, no api key given (see docs/Auth2.md)",
+        "the access token is torch.float8_e4m3fn and the api key is self.keys[0], private key L1_B2",
+        "the password as in README.md#Login-2 says, credentials of Qwen2VLForConditionalGeneration",
+        "sshpass -p $PASSWORD ssh h; sshpass -p <password> ssh h; Authorization: Bearer ${TOKEN_1}",
+        "http://127.0.0.1:8080/x?y#z@w https://pytorch.org/a#b@c",
+    ],
+)
+def test_what_only_stands_where_a_password_may_stays(text):
+    assert redacted(text) == [text]
+
+
+def test_two_secrets_stay_two_and_one_stays_one():
+    shown = redacted("password='aB3dE5gH7z'", "api_key='Zx81kd02mmQ4'", "L['x'] == 'Zx81kd02mmQ4'", "password='aB3dE5gH7z'", "password='x'")
+    assert shown[0] == shown[3] == f"password='{MASK}'"
+    assert shown[1:3] == [f"api_key='{MASK}2'", f"L['x'] == '{MASK}2'"]
