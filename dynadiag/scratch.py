@@ -56,7 +56,11 @@ def sweep() -> None:
     A process is dead when its pid namespace has none of that number and start, or when it belongs to an earlier boot of the machine that
     has this disk. The name decides, so that a folder is told from the moment on that it is there. Links are never followed.
     """
-    for what, folder in dead_folders(tempfile.gettempdir()):
+    try:
+        parent = tempfile.gettempdir()
+    except OSError:  # no temporary folder can be written
+        return
+    for what, folder in dead_folders(parent):
         if what != UNDO:
             shutil.rmtree(folder, ignore_errors=True)
 

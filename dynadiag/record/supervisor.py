@@ -201,7 +201,7 @@ def _make_directory(target: Target, options: RecordOptions, progress: _Progress)
             return None
         return run_directory.new_directory(Path(base), target.argv[0]).resolve()
     except OSError as error:
-        failed = f"cannot write {error.filename or options.out}: {error.strerror}"
+        failed = f"cannot write {error.filename or options.out or 'the recording'}: {error.strerror}"
         if options.required:
             raise OutputError(failed) from error
         progress.warn(f"{failed}; the script runs unrecorded, without a report")
