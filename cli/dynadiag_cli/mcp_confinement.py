@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynadiag.errors import DynadiagError, UsageError
@@ -16,9 +19,15 @@ from dynadiag.trace.sources import find_sources, is_recording
 LONGEST_WORD, LONGEST_LINE = 4_096, 65_536
 """Characters of one argument, and of all of a call."""
 _NETWORK = re.compile(
-    r"\b(?:https?|ftps?|wss?|tcp|udp|grpc|s3|gs|gcs|az|abfss?|hf|redis|postgres(?:ql)?|mysql|mongodb(?:\+srv)?)://[^\s\"']*"
+    r"\b(?:https?|ftps?|sftp|wss?|tcp|udp|grpc|s3[an]?|gs|gcs|az|abfss?|wasbs?|adl|oss|hf|(?:web)?hdfs|rediss?|postgres(?:ql)?|mysql|"
+    r"mongodb(?:\+srv)?)://(?:(?!::)[^\s\"',;|])*"
 )
-_PIECES = (re.compile(r"[\s\"'`]+"), re.compile(r"[\s\"'`=:,;|&()<>\[\]{}]+"))
+_FROM_ENVIRONMENT = re.compile(r"\benv://(?![^\s?])")
+_PIECES = (re.compile(r"[\s\"'`]+"), re.compile(r"[\s\"'`=:,;|&()<>\[\]{}]+"), re.compile(r"[^\w./~*?-]+"))
+"""Where a path may begin and end: between quotes; behind an option and in lists; behind whatever is no letter of a plain path."""
+_BEFORE_PATH = re.compile(r"[^\w./~$*?\[-]+")
+_WILD = re.compile(r"[*?\[]")
+_MOST_MATCHES = 10_000
 _SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+?(?=[/~]|\.\.|\$)")
 
 
@@ -27,7 +36,8 @@ class Confinement:
     """The folders (as they really are, the server's own first) and the interpreters that a call may name."""
 
     folders: tuple[str, ...]
-    pythons: tuple[str, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Where the interpreters are, by the words that they were given by."""
 
     @classmethod
     def of(cls, folder: Path, further: Iterable[Path], pythons: Iterable[str]) -> Confinement:
@@ -37,25 +47,34 @@ class Confinement:
                 raise UsageError(f"--allow-path {one}: no such folder")
         return cls(
             folders=tuple(os.path.realpath(one) for one in (folder, *further)),
-            pythons=tuple(_interpreter(name) for name in pythons),
+            pythons={name: _interpreter(name) for name in pythons},
         )
 
-    def is_program(self, word: str, *, with_graph: bool = False) -> bool:
-        """Whether a target is a program, to be run; False: a recording, to be read. `with_graph`: `RUN#g3` is a recording, too."""
-        self.check_place(checked_code(word))
-        path, mark, _ = word.rpartition("#")
+    def checked_target(self, word: str, *, with_graph: bool = False) -> tuple[str, bool]:
+        """Where a target really is, and whether it is a program, to be run; False: a recording, to be read.
+
+        A link that is changed after this check leads nowhere else. `with_graph`: `RUN#g3` is a recording, too.
+        """
+        real = self.check_place(checked_code(word))
+        path, mark, graph = word.rpartition("#")
         if with_graph and mark and not Path(word).exists() and Path(path).exists():
-            self.check_place(path)
-            return False
+            return f"{self._from_here(self.check_place(path))}#{graph}", False
         try:
-            return not is_recording(Path(word))
+            return self._from_here(real), not is_recording(Path(real))
         except (DynadiagError, OSError, ValueError) as error:
             raise UsageError(error.message if isinstance(error, DynadiagError) else f"cannot read {clean(word)}: {error}") from None
 
-    def check_recording(self, word: str) -> None:
-        """Raise UsageError for what is no recording."""
-        if self.is_program(word):
+    def checked_recording(self, word: str) -> str:
+        """Where a recording really is; UsageError for what is none."""
+        found, is_program = self.checked_target(word)
+        if is_program:
             raise UsageError(f"{clean(word)} is no run and no log")
+        return found
+
+    def _from_here(self, real: str) -> str:
+        """A path as the verb is given it: as short as a user types it, and never an option."""
+        short = os.path.relpath(real, self.folders[0]) if real.startswith(self.folders[0].rstrip("/") + "/") else real
+        return real if short.startswith("-") else short
 
     def check_arguments(self, target: str, is_program: bool, words: Sequence[str]) -> None:
         """Raise UsageError for words behind a recording, which takes none, and for a path among them that leads out of the folders."""
@@ -66,28 +85,65 @@ class Confinement:
         for word in words:
             if not _encodable(word):
                 raise UsageError(f"{clean(ascii(word))} cannot be an argument of a program")
-            for path in _paths_in(word):
-                self.check_place(path)
+            self._check_word(word)
 
     def check_script_of_run(self, run: str) -> None:
-        """Raise UsageError where the program of a run, which `fix` starts as it was recorded, is outside the folders."""
+        """Raise UsageError where what `fix` of a run starts, as it was recorded, is outside the folders or no Python of the server."""
         info = find_sources(Path(run)).info
         if info.cwd is None:
             return
         self.check_place(info.cwd)
-        for word in (info.command or ())[1:]:
-            for path in _paths_in(word):
-                self.check_place(path, base=info.cwd)
+        command = info.command or ()
+        for word in command[1:]:
+            self._check_word(word, base=info.cwd)
+        if command:
+            self._check_launch(run, command, info.cwd)
+
+    def _check_launch(self, run: str, command: Sequence[str], folder: str) -> None:
+        from dynadiag.fix.launch import split  # it imports most of dynadiag
+
+        pythons = [sys.executable, *self.pythons.values()]
+        program = shutil.which(command[0])
+        is_launcher = os.path.basename(command[0]) == "torchrun"  # noqa: PTH119 - of a word that may be no path
+        if program is None or not any((_is_next_to if is_launcher else _is_same)(program, python) for python in pythons):
+            allowed = "torchrun of such a Python" if is_launcher else "Python of the server, and none that it was given with --python"
+            raise UsageError(f"{clean(run)} was recorded with {clean(command[0])}, which is no {allowed}: name the script instead")
+        launch, _ = split(command, Path(folder))
+        if any(word.startswith(("--no-", "--no_")) for word in launch):  # argparse takes any beginning of --no-python
+            raise UsageError(f"{clean(run)} was recorded with --no-python, which starts other programs: name the script instead")
 
     def checked_python(self, name: str | None) -> str | None:
         """The interpreter, if it is one of the list."""
-        if name is None or name in self.pythons:
-            return name
-        known = f"it has: {', '.join(self.pythons)}" if self.pythons else "it was started with none"
+        if name is None:
+            return None
+        if name in self.pythons:
+            return self.pythons[name]
+        for python in self.pythons.values():
+            if os.sep in name and _is_same(name, python):
+                return python
+        known = f"it has: {', '.join(self.pythons.values())}" if self.pythons else "it was started with none"
         raise UsageError(f"{clean(name)} is no interpreter that the server was given with --python; {known}")
 
-    def check_place(self, path: str, *, base: str | None = None) -> None:
-        """Raise UsageError for a path that leads out of the folders, through links and `..` too."""
+    def _check_word(self, word: str, *, base: str | None = None) -> None:
+        for path in _paths_in(word):
+            self.check_place(path, base=base)
+            if "/" in path and _WILD.search(path):
+                self._check_matches(path, base=base)
+
+    def _check_matches(self, pattern: str, *, base: str | None) -> None:
+        """The same for what a pattern matches, folder by folder: what is behind a link need not be there yet."""
+        parts = pattern.split("/")
+        for count in range(1, len(parts) + 1):
+            if not _WILD.search(parts[count - 1]):
+                continue
+            found = glob.iglob("/".join(parts[:count]), root_dir=base or self.folders[0], include_hidden=True)  # noqa: PTH207 - as programs do
+            for number, path in enumerate(found):
+                if number >= _MOST_MATCHES:
+                    raise UsageError(f"{clean(pattern)} matches more than {_MOST_MATCHES:,} files: name fewer")
+                self.check_place("/".join([path, *parts[count:]]), base=base)
+
+    def check_place(self, path: str, *, base: str | None = None) -> str:
+        """Where a path leads, through links and `..` too; UsageError for one that leads out of the folders."""
         try:
             real = os.path.realpath(os.path.join(base or self.folders[0], path))  # noqa: PTH118 - `Path` drops what is behind a link and ..
         except (OSError, ValueError) as error:
@@ -96,6 +152,7 @@ class Confinement:
             raise UsageError(
                 f"{clean(path)} is outside the folder of the server ({self.folders[0]}); --allow-path DIR, given at its start, allows more"
             )
+        return real
 
 
 def checked_code(word: str) -> str:
@@ -113,13 +170,31 @@ def _encodable(word: str) -> bool:
 
 
 def _paths_in(word: str) -> Iterator[str]:
-    """What a program may take for a path: all of it, what is behind an option and between quotes, commas and the like."""
-    text = _NETWORK.sub("", word)
+    """What a program may take for a path: all of it, what is behind an option or a mark such as @, and between quotes or commas."""
+    for text in {word, urllib.parse.unquote(word)}:
+        for url in _NETWORK.findall(text):
+            if ".." in re.split(r"[/\\?#]", url):
+                raise UsageError(f"{clean(url)} has .. in it, and may be taken for a path: write it without")
+        yield from _paths_of(_FROM_ENVIRONMENT.sub("", _NETWORK.sub("", text)))
+
+
+def _paths_of(text: str) -> Iterator[str]:
     pieces = {text, text.partition("=")[2], *(piece for cut in _PIECES for piece in cut.split(text))}
+    pieces |= {_BEFORE_PATH.sub("", piece, count=1) for piece in pieces if _BEFORE_PATH.match(piece)}
     for piece in sorted(filter(None, pieces)):
         bare = _SHORT_OPTION.match(piece)
         for path in {piece, piece[bare.end() :] if bare else piece[2:] if re.match("-[^-]", piece) else piece}:
             yield from {path, os.path.expanduser(os.path.expandvars(path))}  # noqa: PTH111 - of a piece that may be no path
+
+
+def _is_next_to(program: str, python: str) -> bool:
+    """Whether a program is in the folder of an interpreter, as that of a virtual environment is."""
+    return os.path.realpath(os.path.dirname(program)) == os.path.realpath(os.path.dirname(python))  # noqa: PTH120
+
+
+def _is_same(program: str, python: str) -> bool:
+    """Whether both are the same interpreter of the same environment: the link of another environment leads to the same file."""
+    return _is_next_to(program, python) and os.path.realpath(program) == os.path.realpath(python)
 
 
 def _interpreter(name: str) -> str:

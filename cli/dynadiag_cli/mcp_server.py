@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
 from dynadiag.files import read_small
 from dynadiag.record.directory import new_directory
-from dynadiag.render.sanitise import clean_block
+from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.scratch import scratch
 from dynadiag.trace.sources import recording_at
 from dynadiag_cli.mcp_children import Ended, run_verb
@@ -62,8 +62,10 @@ class Tools:
 
         `target` is a script (run with `args`), or a run directory or a log (only read).
         """
-        run, interpreter = target, self._confinement.checked_python(python)
-        if self._is_program(target, args):
+        interpreter = self._confinement.checked_python(python)
+        target, is_program = self._checked(target, args)
+        run = target
+        if is_program:
             directory = _new_directory(target)
             options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
             if interpreter is not None:
@@ -88,7 +90,7 @@ class Tools:
 
     async def graph(self, run: str, graph_id: str) -> CallToolResult:
         """The text of one captured graph (g3) of a run directory or a log, or of Inductor's output code (o0) or a guard tree (t0)."""
-        self._confinement.check_recording(run)
+        run = self._confinement.checked_recording(run)
         told = _printed(await run_verb("graph", {"--text": None}, [run, checked_code(graph_id)]))
         facts = {"id": graph_id, "characters": len(told)}
         return _answer(told, facts, f"`dynadiag graph --text {run} {graph_id}`", limit=JSON_CHARACTERS)
@@ -99,7 +101,8 @@ class Tools:
         Runs the script many times; `target` may also be the run directory of one, which saves the first.
         """
         options: dict[str, str | None] = {"--time-limit": _seconds(time_limit_s)}
-        if self._is_program(target, args):
+        target, is_program = self._checked(target, args)
+        if is_program:
             directory = _new_directory(target)
             options |= {"--force": None, "--out": str(directory)}
         else:
@@ -124,7 +127,7 @@ class Tools:
 
         `kind` looks for a failure that raises nothing: wrong_result, wrong_gradient, graph_break, recompile, ... Runs the script.
         """
-        self._is_program(target, args, with_graph=True)
+        target, _ = self._checked(target, args, with_graph=True)
         directory = _new_directory(target)
         options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
         if kind is not None:
@@ -146,7 +149,8 @@ class Tools:
         """Judge a script, run or log as CI would: which findings fail under the limits given and those in pyproject.toml."""
         limits = {"--max-breaks": max_breaks, "--max-recompiles": max_recompiles, "--max-fallbacks": max_fallbacks}
         options: dict[str, str | None] = {name: str(value) for name, value in limits.items() if value is not None}
-        if self._is_program(target, args):
+        target, is_program = self._checked(target, args)
+        if is_program:
             options |= {"--out": str(_new_directory(target)), "--force": None}
         with scratch("mcp") as folder:
             options |= {"--format": "json", "-o": str(folder / "check.json")}
@@ -158,10 +162,11 @@ class Tools:
         ]
         return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
 
-    def _is_program(self, target: str, args: list[str], *, with_graph: bool = False) -> bool:
-        found = self._confinement.is_program(target, with_graph=with_graph)
-        self._confinement.check_arguments(target, found, args)
-        return found
+    def _checked(self, target: str, args: list[str], *, with_graph: bool = False) -> tuple[str, bool]:
+        """The target as its verb is given it, and whether it is a program."""
+        found, is_program = self._confinement.checked_target(target, with_graph=with_graph)
+        self._confinement.check_arguments(target, is_program, args)
+        return found, is_program
 
 
 _Tool = Callable[..., Awaitable[CallToolResult]]
@@ -177,12 +182,32 @@ def server(confinement: Confinement) -> MCPServer:
 
 def _tool(function: _Tool, hints: ToolAnnotations) -> Tool:
     """The tool of a function, which takes no arguments but its own: what a client believes to have asked for is not left out."""
-    made = Tool.from_function(_in_one_line(function), annotations=hints, structured_output=False)
+    made = _CheckedTool.from_function(_in_one_line(function), annotations=hints, structured_output=False)
     arguments = made.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
     made.parameters = arguments.model_json_schema(by_alias=True)
     return made
+
+
+class _CheckedTool(Tool):
+    """A tool that says in one line what is wrong with the arguments of a call (mcp 2: the text of pydantic, several lines)."""
+
+    async def run(self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False) -> Any:
+        try:
+            self.fn_metadata.validate_arguments(arguments)
+        except ValidationError as error:
+            raise ToolError(f"Error executing tool {self.name}: {_wrong(error)}") from None
+        return await super().run(arguments, context, convert_result)
+
+
+def _wrong(error: ValidationError) -> str:
+    """The first argument that is wrong, and what it may be."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    first = found[0]
+    name = clean(".".join(map(str, first["loc"])), limit=100)
+    what = f"there is no argument {name}" if first["type"] == "extra_forbidden" else f"{name}: {clean(first['msg'], limit=200)}"
+    return what if len(found) == 1 else f"{what} (and {len(found) - 1} more)"
 
 
 def _in_one_line(function: _Tool) -> _Tool:

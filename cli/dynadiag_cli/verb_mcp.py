@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -35,8 +36,8 @@ def mcp(
     """Serve explain, rule, graph, fix, minify and check as tools of the Model Context Protocol, on stdin and stdout.
 
     An agent or an editor starts it. Calls name scripts, recordings and paths in DIR alone. Programs are run with this Python unless a call
-    names one of --python; what they print never reaches the protocol, and none outlives the server. Needs the extra `mcp`. Exit status: 0
-    the client has gone, 2 the extra is missing.
+    names one of --python; what they print never reaches the protocol. They end with the server, and so do their children, but for one that
+    is in a new session with an environment of its own. Needs the extra `mcp`. Exit status: 0 the client has gone, 2 the extra is missing.
     """
     try:
         from dynadiag_cli.mcp_server import server
@@ -56,4 +57,7 @@ def mcp(
     if sys.stdin.isatty():
         print("dynadiag: waiting for a client on stdin; an agent or an editor starts this command. Ctrl-C ends it.", file=sys.stderr)
     guarded(outlived=False)
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        # The SDK reads stdin in a thread, which no KeyboardInterrupt ends. As with SIGTERM, the guardian ends what runs.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     server(confinement).run("stdio")

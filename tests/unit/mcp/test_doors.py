@@ -1,10 +1,12 @@
 """What a stranger's words in a call of `dynadiag mcp` must not open: our own options, other folders, other programs."""
 
+import contextlib
 import json
 import sys
 
 import pytest
 
+from dynadiag_cli.mcp_confinement import Confinement
 from tests.unit.gate.test_check_command import record
 from tests.unit.mcp.wire import serving
 
@@ -112,6 +114,20 @@ def test_graph_reads_only_inside_the_folder(server):
         ["file:///elsewhere/x"],
         ["a:../../x"],
         ["$HOME/x"],
+        ["@/elsewhere/x"],
+        ["@../out/x"],
+        ["--cfg=@link/x"],
+        ["-x@/elsewhere/x"],
+        ["key=@../x"],
+        ["+/elsewhere/x"],
+        ["\\/elsewhere/x"],
+        ["file:%2Felsewhere%2Fx"],
+        ["l*k/x"],
+        ["?ink/x"],
+        ["--data=./[l]ink/*.txt"],
+        ["https://example.com/a,/elsewhere/x"],
+        ["s3::/elsewhere/x"],
+        ["simplecache::s3://b/x::/elsewhere/x"],
     ],
 )
 def test_a_words_path_outside_the_folder_is_refused(folder, server, words):
@@ -119,6 +135,12 @@ def test_a_words_path_outside_the_folder_is_refused(folder, server, words):
     refused, text = server.call("explain", target="shows.py", args=words)
     assert refused and "outside the folder" in text
     assert files(folder) == before
+
+
+@pytest.mark.parametrize("word", ["http://../../out/x", "s3://b/../../../x", "--data=https://h/%2e%2e/x"])
+def test_an_address_that_may_be_a_path_is_refused(server, word):
+    refused, text = server.call("explain", target="shows.py", args=[word])
+    assert refused and "may be taken for a path" in text
 
 
 @pytest.mark.parametrize("target", ["", "-", "--help", "-mhttp.server", "--", "-otrain.py", "a\0b"])
@@ -138,7 +160,7 @@ def test_what_a_tool_does_not_know_is_refused(folder, server):
         ("explain", {"o": "precious.txt"}),
     ):
         refused, text = server.call(tool, target="run", **more)
-        assert refused and next(iter(more)) in text and "Extra inputs are not permitted" in text
+        assert refused and next(iter(more)) in text and "there is no argument" in text and "\n" not in text
     assert files(folder) == before
 
 
@@ -158,7 +180,8 @@ def test_what_a_tool_does_not_know_is_refused(folder, server):
 )
 def test_values_out_of_bounds_are_refused(folder, server, tool, more):
     before = files(folder)
-    assert server.call(tool, target="shows.py", **more)[0]
+    refused, text = server.call(tool, target="shows.py", **more)
+    assert refused and "\n" not in text and "pydantic" not in text
     assert files(folder) == before
 
 
@@ -174,11 +197,36 @@ def test_only_a_python_of_the_list_is_started(folder, server):
 
 
 def test_a_scripts_words_reach_the_script_and_nothing_else(folder, server):
-    words = ["-o", "precious.txt", "--write", "--update-baseline", "--", "-m", "run", "lr=1/2", "https://example.com/x", "*"]
+    words = ["-o", "precious.txt", "--write", "--update-baseline", "--", "-m", "run", "lr=1/2", "https://example.com/x", "*", "env://"]
+    words += ["s3a://bucket/x", "hdfs://n/x", "user@host", "50%", "@train.py", "data/*.txt"]
     refused, text = server.call("explain", target="shows.py", args=words, python=sys.executable)
     assert json.loads((folder / "seen.json").read_text()) == words, text
     assert (folder / "precious.txt").read_text() == "precious"
     (folder / "seen.json").unlink()
+
+
+def test_the_python_is_named_as_the_server_was_given_it(folder):
+    pytest.importorskip("mcp")
+    home = folder.parent / "environment" / "bin"
+    home.mkdir(parents=True)
+    (home / "python").symlink_to(sys.executable)
+    with serving(folder, "--python", "../environment/bin/python", cwd=folder) as wire:
+        for name in ("../environment/bin/python", str(home / "python")):
+            assert "is no interpreter" not in wire.call("explain", target="nowhere.py", python=name)[1]
+        assert "is no interpreter" in wire.call("explain", target="nowhere.py", python=sys.executable)[1]
+
+
+def test_a_link_that_is_changed_after_the_check_leads_nowhere_else(folder):
+    (folder / "inside").symlink_to("run")
+    confinement = Confinement.of(folder, (), ())
+    with contextlib.chdir(folder):
+        assert confinement.checked_target("inside") == ("run", False)
+        assert confinement.checked_target("inside#g0", with_graph=True) == ("run#g0", False)
+        assert confinement.checked_target("./train.py") == ("train.py", True)
+        (folder / "-option.py").write_text("")
+        assert confinement.checked_target("./-option.py") == (str(folder.resolve() / "-option.py"), True)
+    for name in ("inside", "-option.py"):
+        (folder / name).unlink()
 
 
 def test_a_module_of_the_folder_does_not_take_the_place_of_ours(folder, server):
@@ -209,3 +257,32 @@ def test_fix_of_a_run_starts_nothing_outside_the_folder(folder, server, facts):
     refused, text = server.call("fix", target="foreign")
     assert refused and "outside the folder" in text
     assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["./starts", "-m", "torch.distributed.run", "train.py"],
+        ["./torchrun", "train.py"],
+        ["sh", "-m", "torch.distributed.launch", "train.py"],
+        ["./starts", "train.py"],
+        [sys.executable, "-m", "torch.distributed.run", "--no-python", "./starts", "train.py"],
+        [sys.executable, "-m", "torch.distributed.run", "--no_py", "./starts", "train.py"],
+    ],
+)
+def test_fix_of_a_run_starts_no_program_but_a_python_of_the_server(folder, server, command):
+    for name in ("starts", "torchrun"):
+        (folder / name).write_text(f"#!/bin/sh\ntouch {folder}/ran\n")
+        (folder / name).chmod(0o755)
+    record(folder, folder / "foreign", command=command)
+    before = files(folder)
+    refused, text = server.call("fix", target="foreign")
+    assert refused and "was recorded with" in text and "name the script instead" in text and "\n" not in text
+    assert files(folder) == before
+
+
+def test_fix_of_a_run_starts_the_python_of_the_server(folder):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    for command in ([sys.executable, "train.py"], [*launcher, "train.py"], [*launcher, "train.py", "--no-cuda"]):
+        record(folder, folder / "own", command=command)
+        Confinement.of(folder, (), ()).check_script_of_run(str(folder / "own"))

@@ -52,7 +52,9 @@ def all_ended(folder, name="pid"):
     return wait_until(lambda: not any(map(is_running, pids(folder, name))), ENDED_S)
 
 
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGTERM, []), (signal.SIGHUP, []), (signal.SIGKILL, []), (signal.SIGKILL, ["deaf"])])
+@pytest.mark.parametrize(
+    ("number", "words"), [(signal.SIGTERM, []), (signal.SIGINT, []), (signal.SIGHUP, []), (signal.SIGKILL, []), (signal.SIGKILL, ["deaf"])]
+)
 def test_nothing_outlives_a_server_that_is_ended(folder, number, words):
     with serving(folder) as wire:
         started(wire, folder, "pid", *words)

@@ -57,13 +57,14 @@ class Wire:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *words: str) -> Iterator[Wire]:
+def serving(folder: Path, *words: str, cwd: Path | None = None) -> Iterator[Wire]:
     """A server that was greeted."""
     process = subprocess.Popen(
         [sys.executable, "-m", "dynadiag", "mcp", "--folder", str(folder), *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        cwd=cwd,
         start_new_session=True,
     )
     try:
