@@ -55,12 +55,12 @@ class Confinement:
 
         A link that is changed after this check leads nowhere else. `with_graph`: `RUN#g3` is a recording, too.
         """
-        real = self.check_place(checked_code(word))
+        found = self._from_here(self.check_place(checked_code(word)))
         path, mark, graph = word.rpartition("#")
         if with_graph and mark and not Path(word).exists() and Path(path).exists():
             return f"{self._from_here(self.check_place(path))}#{graph}", False
         try:
-            return self._from_here(real), not is_recording(Path(real))
+            return found, not is_recording(Path(found))
         except (DynadiagError, OSError, ValueError) as error:
             raise UsageError(error.message if isinstance(error, DynadiagError) else f"cannot read {clean(word)}: {error}") from None
 
