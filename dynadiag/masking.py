@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from typing import Optional
 
 MASK = "***"
 NAMED = "value whose name says that it is secret"
@@ -156,7 +157,7 @@ _COMMON_SIGNS = (
     ("hv", re.compile(r"hv[sbr]\.")),
     ("shp", re.compile("shp(?:at|ca|pa|ss)_")),
 )
-Note = Callable[[str, str], str | None]
+Note = Callable[[str, str], Optional[str]]  # noqa: UP045 - evaluated, also on Python 3.9
 """Told of each secret that is masked: its kind, and what it was. May give the mask to show for it, by which two secrets stay two."""
 IS_MASK = re.compile(r"\*{3}\d{0,6}")
 
