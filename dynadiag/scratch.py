@@ -60,13 +60,13 @@ def sweep() -> None:
         parent = tempfile.gettempdir()
     except OSError:  # no temporary folder can be written
         return
-    for what, folder in dead_folders(parent):
+    for what, folder, _ in dead_folders(parent):
         if what != UNDO:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def dead_folders(parent: str) -> Iterator[tuple[str, str]]:
-    """The folders of dead processes in a folder, as kind and path."""
+def dead_folders(parent: str) -> Iterator[tuple[str, str, int]]:
+    """The folders of dead processes in a folder, as kind, path and the number of the process."""
     me = identity()
     if None in me.values():
         return
@@ -82,7 +82,7 @@ def dead_folders(parent: str) -> Iterator[tuple[str, str]]:
             else:
                 dead = its_namespace == namespace and state_of({**me, "pid": int(pid), "start": int(start)}) == "dead"
             if dead:
-                yield what, entry.path
+                yield what, entry.path, int(pid)
 
 
 def _is_our_folder(entry: os.DirEntry[str]) -> bool:

@@ -30,11 +30,10 @@ def bases() -> tuple[Path, ...]:
 def recover_dead(owner: int) -> list[str]:
     """Put back what the process of this number, which has just ended, had changed; gives the paths where that failed."""
     failed: list[str] = []
-    for folder in _dead():
-        if f"-{owner}-" in folder.name:
-            failed += recover(folder)
-            if not any(folder.glob("view-*")):  # one may still be looked after
-                remove_tree(folder)
+    for folder in _dead(owner):
+        failed += recover(folder)
+        if not any(folder.glob("view-*")):  # one may still be looked after
+            remove_tree(folder)
     return failed
 
 
@@ -63,8 +62,10 @@ def keep_dead() -> list[tuple[Path, list[str]]]:
     return found
 
 
-def _dead() -> list[Path]:
-    return [Path(folder) for base in bases() for what, folder in dead_folders(str(base)) if what == UNDO]
+def _dead(owner: int | None = None) -> list[Path]:
+    """The folders of dead processes, or of the one with this number."""
+    found = (each for base in bases() for each in dead_folders(str(base)))
+    return [Path(folder) for what, folder, pid in found if what == UNDO and owner in (None, pid)]
 
 
 def recover(undo: Path) -> list[str]:
