@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from dynadiag.advice.beside import blocks_around, breaks_beside, catches, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, if_expression, negated, split_python_part, tensor_condition
 from dynadiag.advice.legality import why_not_differentiated, why_not_selected
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
-from dynadiag.advice.reads import DRAWN, draws, is_item
-from dynadiag.advice.sharing import has_other_name, reads_of_this, why_not_another
+from dynadiag.advice.reasons import DRAWN
 from dynadiag.model.report import Advice
+from dynadiag.source.effects import blocks_around, breaks_beside, catches, written_later
 from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.memory import has_other_name, kept_elsewhere, reads_of_this
 from dynadiag.source.place import Place
+from dynadiag.source.uses import draws, is_item
 
 _BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
@@ -161,7 +162,7 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
     if alike or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
         why = (
-            why_not_another(place, (node.body, node.orelse), (node,))
+            _why_not_another(place, (node.body, node.orelse), (node,))
             or _not_computed(place, values)
             or why_not_differentiated(place, node.test, (node.body,), (node.orelse,))
         )
@@ -233,7 +234,7 @@ def _not_another(place: Place, statement: ast.If) -> str | None:
         if not isinstance(one, ast.Assign) or not isinstance(target, ast.Name):
             continue
         others = [each.value for each in statement.orelse if isinstance(each, ast.Assign)]
-        if (why := why_not_another(place, (*(others or [target]), one.value), reads_of_this(place, statement, target.id))) is not None:
+        if (why := _why_not_another(place, (*(others or [target]), one.value), reads_of_this(place, statement, target.id))) is not None:
             return why
     return None
 
@@ -256,7 +257,7 @@ def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str)
         after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
         text = f"Compute both results and select on the device ({_BOTH})"
         why = (
-            why_not_another(place, (first.value, second.value), (first.value, second.value))
+            _why_not_another(place, (first.value, second.value), (first.value, second.value))
             or _not_computed(place, after)
             or why_not_differentiated(place, statement.test, (first.value,), (second.value,))
         )
@@ -348,3 +349,16 @@ def _may_be_chosen(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign | ast.AugAssign):
         return False
     return not isinstance(statement.value, ast.Constant) and not is_item(statement.value)
+
+
+def _why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> str | None:
+    """Why a new tensor may not take the place of one of these values; None where it may."""
+    old = kept_elsewhere(place, values, uses)
+    return (
+        None
+        if old is None
+        else (
+            f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
+            "`torch.where` would make a new one"
+        )
+    )

@@ -10,12 +10,8 @@ from itertools import islice
 from typing import Literal
 
 from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
-from dynadiag.advice.beside import catching_around, raises_behind
-from dynadiag.advice.given_tensors import called_modules, sizes_vary, takes_leaves, with_given
 from dynadiag.advice.library_guards import Step, steps_of
-from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import unheard
-from dynadiag.advice.written_call import texts_passed
 from dynadiag.facts.excluded import excluded_at
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (
@@ -30,9 +26,13 @@ from dynadiag.facts.user_frames import (
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Process, Run
+from dynadiag.source.call_arguments import texts_passed
 from dynadiag.source.calls import changes_something
+from dynadiag.source.effects import catching_around, raises_behind
 from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.place import Place, function_around
+from dynadiag.source.seen import called_modules, sizes_vary, takes_leaves, with_given
+from dynadiag.source.uses import scalar_calls
 
 _MOST_OTHERS = 50
 _POLYFILL = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]polyfills[/\\]")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dynadiag.advice import printing, training, values
 from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, say, withhold
-from dynadiag.advice.reads import DRAWN
+from dynadiag.advice.reasons import DRAWN
 from dynadiag.model.report import Advice
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from dynadiag.advice.reads import is_item
 from dynadiag.source.calls import takes_tensors
 from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS
+from dynadiag.source.uses import is_item
 
 _OF_TENSORS = TENSOR_METHODS | TRUTHS | REDUCTIONS | {"item"}
 # Functions of torch that give a value of Python's.

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dynadiag.advice.break_context import BreakContext
-from dynadiag.advice.changed_objects import changed_objects
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
+from dynadiag.source.changed_objects import changed_objects
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 

@@ -3,67 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from dynadiag.source.line import SourceLine, dotted, parse_line
-
-# Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.Tensor`.
-_MODULES = frozenset(("torch", "F", "nn", "functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
-
-
-def written_tensor(call: ast.Call) -> ast.expr | None:
-    """The tensor that an in-place call writes: `x` of `x.add_(1)`, `torch.relu_(x)`, `torch.Tensor.add_(x, 1)`, `f(y, out=x)`."""
-    out = next((keyword.value for keyword in call.keywords if keyword.arg == "out"), None)
-    if out is not None:
-        return out
-    if not isinstance(call.func, ast.Attribute):
-        named = isinstance(call.func, ast.Name) and call.func.id.endswith("_")
-        return _function_argument(call) if named else None
-    return _function_argument(call) if is_function_form(call) else call.func.value
-
-
-def is_function_form(call: ast.Call) -> bool:
-    """Whether the call is a function of a module, whose argument is what it writes, and not a method of a tensor."""
-    owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return owner is not None and (owner.rpartition(".")[2] in _MODULES or owner.startswith(("torch.", "nn.", "F.")))
-
-
-def _function_argument(call: ast.Call) -> ast.expr | None:
-    if call.args:
-        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
-    return next((keyword.value for keyword in call.keywords if keyword.arg in ("input", "self", "tensor")), None)
-
-
-def writes_hidden(code: str | None) -> bool:
-    """Whether the line writes a tensor behind autograd's back: `p.data.mul_(2)`, `p.detach()[0] = 1`, `torch.relu_(p.data)`."""
-    return any(_is_hidden(node) for node in _written(parse_line(code)))
-
-
-def _written(line: SourceLine) -> Iterator[ast.AST]:
-    for node in line.nodes:
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
-            inplace = name.endswith("_")
-            yield from (one for one in (written_tensor(node) if inplace else None,) if one is not None)
-            yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
-        elif isinstance(node, ast.AugAssign):
-            yield node.target
-        elif isinstance(node, ast.Assign):
-            yield from (one for one in node.targets if isinstance(one, ast.Subscript | ast.Attribute))
-
-
-def _is_hidden(node: ast.AST | None) -> bool:
-    """Whether `.data` or `.detach()` is among the views that lead to the tensor; an attribute of an object that is called so is none."""
-    while node is not None:
-        if isinstance(node, ast.Attribute):
-            return node.attr == "data"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr == "detach":
-                return True
-            node = written_tensor(node)
-        else:
-            node = node.value if isinstance(node, ast.Subscript) else None
-    return False
+from dynadiag.source.writes import is_function_form, written_tensor
 
 
 def out_of_place(code: str | None) -> str | None:

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dynadiag.advice.changed_objects import changed_objects, replaces
-from dynadiag.advice.mutation_lines import out_of_place, under_no_grad, written_tensor
+from dynadiag.advice.mutation_lines import out_of_place, under_no_grad
 from dynadiag.advice.parity import undeclared_write
-from dynadiag.advice.sharing import has_other_name, is_new
 from dynadiag.facts.cuda_graphs import caches_the_decision
 from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.lookups import process_of
@@ -22,8 +20,11 @@ from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Process, Run
+from dynadiag.source.changed_objects import changed_objects, replaces
 from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.memory import has_other_name, is_new
 from dynadiag.source.place import function_around
+from dynadiag.source.writes import written_tensor
 
 _Rule = Callable[[Mutation], tuple[Advice, ...]]
 # Attributes of `self` and global variables: they live from call to call. What is passed in may be another tensor each time.

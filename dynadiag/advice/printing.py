@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.beside import raises_behind, said_later_is_lost, written_later
 from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import as_number
-from dynadiag.advice.reads import scalar_calls
 from dynadiag.advice.replayed import THIS_LINE
 from dynadiag.model.report import Advice
+from dynadiag.source.effects import raises_behind, said_later_is_lost, written_later
 from dynadiag.source.line import dotted
+from dynadiag.source.uses import scalar_calls
 
 # `DebuggingVariable.can_reorder_logs` (torch/_dynamo/variables/misc.py, 2.11 and 2.15): only these, and no keyword arguments.
 _REORDERABLE = frozenset({"ConstantVariable", "TensorVariable", "StringFormatVariable"})

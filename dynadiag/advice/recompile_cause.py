@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynadiag.advice.written_call import Argument, argument
 from dynadiag.model.location import Location
+from dynadiag.source.call_arguments import Argument, argument
 from dynadiag.source.function import Function
 from dynadiag.source.line import SourceLine, parse_line
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable
 
 from dynadiag.advice.recompile_cause import Cause
-from dynadiag.advice.written_call import the_call
 from dynadiag.facts.guard_sources import is_global
 from dynadiag.model.report import Advice
+from dynadiag.source.call_arguments import the_call
 from dynadiag.source.line import SourceLine, dotted
 
 

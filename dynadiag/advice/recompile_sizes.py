@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 
 from dynadiag.advice.recompile_cause import CONFIG, Cause
-from dynadiag.advice.size_uses import python_needs
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
+from dynadiag.source.uses import python_needs
 
 
 def size_advice(cause: Cause) -> Iterable[Advice]:

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dynadiag.advice.changed_objects import counts_attribute
 from dynadiag.advice.recompile_cause import CONFIG, Cause
 from dynadiag.advice.recompile_containers import container_at_call
 from dynadiag.advice.recompile_sizes import drop_dynamic_false
-from dynadiag.advice.written_call import the_call
 from dynadiag.facts.guard_sources import is_global
 from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
+from dynadiag.source.call_arguments import the_call
+from dynadiag.source.changed_objects import counts_attribute
 from dynadiag.source.line import SourceLine, dotted, parse_line
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dynadiag.advice.beside import said_later_is_lost, written_later
 from dynadiag.facts.lookups import compiled_in_epochs
 from dynadiag.facts.user_frames import is_standard_library, of_last_run, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
+from dynadiag.source.effects import said_later_is_lost, written_later
 from dynadiag.source.place import function_around
 
 THIS_LINE = ""

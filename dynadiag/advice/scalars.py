@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.beside import blocks_around
 from dynadiag.advice.branches import branches, why_no_check
 from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
 from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
@@ -14,10 +13,12 @@ from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, made_
 from dynadiag.advice.legality import raising
 from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
 from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
-from dynadiag.advice.reads import DRAWN, draws, in_hook, is_item, scalar_calls
+from dynadiag.advice.reasons import DRAWN
 from dynadiag.model.report import Advice
+from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
+from dynadiag.source.uses import draws, in_hook, is_item, scalar_calls
 
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
 

@@ -11,9 +11,9 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from dynadiag.advice.break_context import BreakContext
-from dynadiag.advice.sharing import is_new
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import dotted
+from dynadiag.source.memory import is_new
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import PROPERTIES
 

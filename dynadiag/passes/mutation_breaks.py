@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.facts.lookups import traced_by_frame
 from dynadiag.facts.user_frames import normal_path, own_frame, source_function
 from dynadiag.model import codes
@@ -20,6 +19,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
 from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.writes import written_tensor
 
 _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
 _CALLED = re.compile(r"calling `(?P<source>.+)\.(?P<method>\w+)`")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from dynadiag.advice.mutation_lines import writes_hidden
 from dynadiag.facts.cuda_graphs import (
     caches_the_decision,
     is_inductor_without,
@@ -28,6 +27,7 @@ from dynadiag.model import codes
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView, KnownInput
+from dynadiag.source.writes import writes_hidden
 
 _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
 _OWN_BREAK = "torch._dynamo.graph_break()"

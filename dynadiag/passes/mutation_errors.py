@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.mutation_lines import written_tensor
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import frames_by_process, problems_by_frame, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_frame
@@ -21,6 +20,7 @@ from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.writes import written_tensor
 
 _TAKEN = "once AOTAutograd takes the graph"
 _LEAF = "a leaf Variable that requires grad is being used in an in-place operation"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import stripped
@@ -29,6 +28,7 @@ from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.static_parameters import static_parameter
 from dynadiag.passes.transitions import CodeObject, Row
+from dynadiag.source.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.source.function import Function, parse_function
 from dynadiag.trace import side_effects
 

@@ -4,10 +4,11 @@ import ast
 
 import pytest
 
-from dynadiag.advice.mutation_lines import out_of_place, writes_hidden
+from dynadiag.advice.mutation_lines import out_of_place
 from dynadiag.advice.mutations import mutation_advice
 from dynadiag.model.report import Mutation
 from dynadiag.model.run import Run, RunInfo
+from dynadiag.source.writes import writes_hidden
 
 FILE = "/home/me/train.py"
 

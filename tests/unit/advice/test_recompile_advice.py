@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.advice.changed_objects import changed_beside, counts_attribute
 from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.advice.recompile_reasons import reason, split_off, split_reason
 from dynadiag.advice.recompiles import recompile_advice
-from dynadiag.advice.written_call import the_call
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileKey, Frame, Run, RunInfo
+from dynadiag.source.call_arguments import the_call
+from dynadiag.source.changed_objects import changed_beside, counts_attribute
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import parse_line
 

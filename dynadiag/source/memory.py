@@ -100,15 +100,10 @@ def _reads_in(place: Place, nodes: Iterable[ast.AST], name: str) -> list[ast.exp
     return [one for one in place.reads(name) if id(one) in inside]
 
 
-def why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> str | None:
-    """Why a new tensor may not take the place of one of these values: it is not new, and goes on in one of the uses. None where it may."""
-    old = next((one for one in values if not is_new(place, one)), None)
-    if old is None or not any(goes_on(place, one) for one in uses):
-        return None
-    return (
-        f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
-        "`torch.where` would make a new one"
-    )
+def kept_elsewhere(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> ast.expr | None:
+    """The first of these values that is not new and goes on in one of the uses, so that a new tensor may not take its place."""
+    old = next((value for value in values if not is_new(place, value)), None)
+    return old if old is not None and any(goes_on(place, use) for use in uses) else None
 
 
 def _computes(call: ast.Call) -> bool:

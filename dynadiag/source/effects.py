@@ -7,13 +7,13 @@ import builtins
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from dynadiag.advice.reads import is_item
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import DATA_DEPENDENT
+from dynadiag.source.uses import is_item
 
 _MOST_STEPS = 6
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
