@@ -354,11 +354,9 @@ def _may_be_chosen(statement: ast.stmt) -> bool:
 def _why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> str | None:
     """Why a new tensor may not take the place of one of these values; None where it may."""
     old = kept_elsewhere(place, values, uses)
+    if old is None:
+        return None
     return (
-        None
-        if old is None
-        else (
-            f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
-            "`torch.where` would make a new one"
-        )
+        f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
+        "`torch.where` would make a new one"
     )
