@@ -25,7 +25,7 @@ from unittest import mock
 
 import torch
 
-from dynadiag.reduce.core.isolation import ChildReport
+from dynadiag.children.forked import ChildReport
 from dynadiag.reduce.graphs import judge
 from dynadiag.reduce.graphs import reduction as reducing
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of

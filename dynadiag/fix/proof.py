@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag.children.answer_cache import digest
 from dynadiag.fix import texts
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.rules.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
-from dynadiag.reduce.core.answer_cache import digest
 
 LEAST_CALLS = 3
 VARIATIONS = (1, 2)

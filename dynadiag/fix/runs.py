@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag import report, trace
+from dynadiag.children.forked import START_WITHOUT_GC
 from dynadiag.errors import DynadiagError
 from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.fix.inside.running import RunJob
@@ -24,7 +25,6 @@ from dynadiag.model.report import Report
 from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.view import View
 from dynadiag.record import RecordOptions, Target, record
-from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 
 _LARGEST_OUTPUT = 64 << 20
 LARGEST_REPLY = 4 << 20

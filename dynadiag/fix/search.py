@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from dynadiag.children.answer_cache import digest, remembered
 from dynadiag.fix import texts
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import EditError
 from dynadiag.fix.proof import Prover, Verdict, verdict_of
 from dynadiag.fix.standing import Standing
-from dynadiag.reduce.core.answer_cache import digest, remembered
 
 Say = Callable[[str], None]
 
@@ -31,7 +31,7 @@ class Tried:
 class Search:
     """`until` is the time (of `time.monotonic`) after which nothing more is tried; what was kept by then is still proven together.
 
-    Verdicts are remembered (`reduce.core.answer_cache`): a search that is begun again asks the same questions in the same order.
+    Verdicts are remembered (`children.answer_cache`): a search that is begun again asks the same questions in the same order.
     """
 
     prover: Prover

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import dynadiag
+from dynadiag.children.answer_cache import Known, remembering, variables
 from dynadiag.errors import UsageError
 from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
@@ -33,7 +34,6 @@ from dynadiag.fix.writing import refuse_to_write
 from dynadiag.model.report import Finding, Report, Summary
 from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.view import View
-from dynadiag.reduce.core.answer_cache import Known, remembering, variables
 from dynadiag.scratch import scratch
 
 _LEAST_S = 300.0

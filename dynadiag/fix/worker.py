@@ -19,12 +19,12 @@ import torch
 import dynadiag
 import dynadiag.fix.inside.observing  # before the forks, which need it
 from dynadiag.capture.call_state import seed_generators
+from dynadiag.children.forked import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
 from dynadiag.fix.inside.running import RunJob, run
 from dynadiag.json_lines import Speaker, leave
 from dynadiag.private_view.view import loads
-from dynadiag.reduce.core.isolation import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import cuda_is_lost, import_dynamo, import_for_sizes
 from dynadiag.torch_compat.dynamo.stopping import compile_with_a_break

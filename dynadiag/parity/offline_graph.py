@@ -13,12 +13,12 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from dynadiag.children.forked import ChildReport, Tell, run_forked
 from dynadiag.fx.mutation_records import InputMutation
 from dynadiag.parity.judging import aspect_of, to_json
 from dynadiag.parity.replaying import Outcome, first_layer, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
-from dynadiag.reduce.core.isolation import ChildReport, Tell, run_forked
 from dynadiag.scratch import make_scratch
 from dynadiag.torch_compat.dynamo import replaying
 from dynadiag.torch_compat.pytree import tree_leaves

@@ -19,12 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag.children.forked import keep_for_children
+from dynadiag.children.template import template
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.json_lines import leave
 from dynadiag.reduce.core.failure import environment_trouble
-from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.speculation import default_width
-from dynadiag.reduce.core.template import template
 from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
 from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls
 from dynadiag.reduce.graphs.candidate import Candidate

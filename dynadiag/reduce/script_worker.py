@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 import dynadiag
+from dynadiag.children.forked import keep_for_children
+from dynadiag.children.template import template
 from dynadiag.errors import UsageError
 from dynadiag.json_lines import leave
-from dynadiag.reduce.core.isolation import keep_for_children
 from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.core.template import template
 from dynadiag.reduce.reproducer.result_files import WARM, write_json
 from dynadiag.reduce.reproducer.script_outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.inlining import join_local_modules

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from dynadiag.children.forked import START_WITHOUT_GC
 from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.files import extended, read_small, write_inside
 from dynadiag.json_lines import parsed, value_of
 from dynadiag.reduce.core.failure import SILENT, Said
-from dynadiag.reduce.core.isolation import START_WITHOUT_GC
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
 from dynadiag.reduce.sources.resuming import seals_of

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 import dynadiag
+from dynadiag.children.answer_cache import Known, remembering, variables
+from dynadiag.children.forked import end_running, end_with_parent
 from dynadiag.errors import DynadiagError
 from dynadiag.json_lines import Speaker
-from dynadiag.reduce.core.answer_cache import Known, remembering, variables
-from dynadiag.reduce.core.isolation import end_running, end_with_parent
 from dynadiag.reduce.core.reducer import Progress, Stopped
 from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.result_files import write_text

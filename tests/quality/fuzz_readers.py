@@ -275,8 +275,8 @@ def bench(path: Path, _: Path, __: random.Random) -> str | None:
 
 def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
     """The folder of an interrupted `minify`: all that `--resume` reads before a candidate runs."""
+    from dynadiag.children.answer_cache import Known
     from dynadiag.record.directory import is_run_directory
-    from dynadiag.reduce.core.answer_cache import Known
     from dynadiag.reduce.core.journal import Journal
     from dynadiag.reduce.session import _known_before
     from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job

@@ -17,7 +17,7 @@ from dynadiag.json_lines import value_of
 from dynadiag.reduce.core.verdict import Verdict
 
 FORMAT = 1
-LARGEST_BYTES = 1 << 30  # of a journal that is read
+_LARGEST_BYTES = 1 << 30  # of a journal that is read
 
 
 class Journal:
@@ -69,7 +69,7 @@ class Journal:
     def _read(self, path: Path, subject: str) -> int:
         """Take the verdicts of all whole lines; gives how many bytes those are (a line cut short by a kill is dropped)."""
         usable = 0
-        for number, raw in enumerate(read_small(path, LARGEST_BYTES).splitlines(keepends=True)):
+        for number, raw in enumerate(read_small(path, _LARGEST_BYTES).splitlines(keepends=True)):
             line = _parsed(raw)
             if number == 0 and (line is None or line.get("journal") != FORMAT or line.get("subject") != subject):
                 raise UnreadableInputError(f"{path} is not the journal of this reduction: remove it, or choose another place")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from dynadiag.reduce.core.isolation import Child, ChildReport, Tell, listen, start_forked
+from dynadiag.children.forked import Child, ChildReport, Tell, listen, start_forked
 from dynadiag.reduce.core.reducer import Candidate
 
 _KEPT = 200

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from dynadiag.children.answer_cache import digest, remembered
+from dynadiag.children.forked import ChildReport, run_forked
 from dynadiag.errors import DynadiagError
-from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import Failure, crash_frames, from_json
-from dynadiag.reduce.core.isolation import ChildReport, run_forked
 from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from dynadiag.capture.graph_watch import save_graph_files
+from dynadiag.children.forked import ChildReport, run_forked
 from dynadiag.errors import DynadiagError
-from dynadiag.reduce.core.isolation import ChildReport, run_forked
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.loading import load_candidate
 from dynadiag.reduce.graphs.observing import Tell, compiled, run, surroundings

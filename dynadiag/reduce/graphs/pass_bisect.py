@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynadiag.reduce.core.isolation import Tell, run_forked
+from dynadiag.children.forked import Tell, run_forked
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.judge import Observation, observation
 from dynadiag.reduce.graphs.observing import observe

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from dynadiag.reduce.core.answer_cache import digest, remembered
+from dynadiag.children.answer_cache import digest, remembered
 from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer, find_guilty_layer
 from dynadiag.reduce.graphs.levels import Level, descend
 from dynadiag.reduce.graphs.pass_bisect import Subject, bisect, guilt_of

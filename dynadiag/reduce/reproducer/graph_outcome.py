@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
+from dynadiag.children.answer_cache import digest, remembered
 from dynadiag.errors import NotRebuildableError
-from dynadiag.reduce.core.answer_cache import digest, remembered
 from dynadiag.reduce.core.failure import shows
 from dynadiag.reduce.core.flakiness import WRONG_VERDICT
 from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer

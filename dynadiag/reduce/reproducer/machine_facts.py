@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import torch
 
+from dynadiag.children.forked import run_forked
 from dynadiag.record import machine
-from dynadiag.reduce.core.isolation import run_forked
 
 _COMPILER_LIMIT_S = 20
 _GPU_LIMIT_S = 120

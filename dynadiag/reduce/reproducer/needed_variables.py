@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from dynadiag.children.answer_cache import READ_BY_TORCH
 from dynadiag.masking import masked_setting
-from dynadiag.reduce.core.answer_cache import READ_BY_TORCH
 from dynadiag.reduce.reproducer.proving import DROPPED_IN_PROOFS, Proof, is_everywhere
 
 MOST_RUNS = 24

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.core.answer_cache import digest, remembered
+from dynadiag.children.answer_cache import digest, remembered
+from dynadiag.children.forked import Tell, end_with_parent, run_forked
+from dynadiag.children.template import Template, template_now
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.core.flakiness import CONFIRMATIONS, is_proven, wants_proof
-from dynadiag.reduce.core.isolation import Tell, end_with_parent, run_forked
-from dynadiag.reduce.core.template import Template, template_now
 from dynadiag.render.document import Headline
 from dynadiag.scratch import scratch
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.core.answer_cache import digest, remembered, remembering
+from dynadiag.children.answer_cache import digest, remembered, remembering
+from dynadiag.children.forked import ChildReport, run_forked
 from dynadiag.reduce.core.failure import Failure, crash_frames, from_json
-from dynadiag.reduce.core.isolation import ChildReport, run_forked
 from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.scripts.names import SCOPES

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from dynadiag.advice import legality
+from dynadiag.children.forked import keep_for_children, run_forked
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.candidates import UNSAFE, has_branch
@@ -29,7 +30,6 @@ from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
 from dynadiag.fix.sources import Sources
-from dynadiag.reduce.core.isolation import keep_for_children, run_forked
 from tests.huge_pages import in_huge_pages
 
 SEEDS = (0, 1, 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.reduce.core.isolation import START_WITHOUT_GC
+from dynadiag.children.forked import START_WITHOUT_GC
 
 ROOT = Path(__file__).parents[3]
 CORPUS = ROOT / "tests/corpus/fix"

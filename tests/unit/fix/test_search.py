@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.children.answer_cache import Known, remembering
 from dynadiag.fix.change import Candidate
 from dynadiag.fix.edits import Edit, Span
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search
 from dynadiag.fix.standing import Standing, why_not_better
-from dynadiag.reduce.core.answer_cache import Known, remembering
 
 FILE = "/train.py"
 TEXT = "a = 1\nb = 2\nc = 3\n"

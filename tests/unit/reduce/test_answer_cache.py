@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from dynadiag.children.answer_cache import Known, remembered, remembering, variables
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record.directory import write_marker
-from dynadiag.reduce.core.answer_cache import Known, remembered, remembering, variables
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.reproducer import proving
 from dynadiag.reduce.reproducer.proving import proof_by

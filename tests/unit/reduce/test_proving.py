@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.children import template as template_module
 from dynadiag.reduce import session
-from dynadiag.reduce.core import template as template_module
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.reproducer import proving
 from dynadiag.reduce.reproducer.proving import DROPPED, Proof, prove, run_fresh, run_in_child
@@ -112,7 +112,7 @@ def test_a_file_is_run_in_a_child(source, status):
 def test_a_question_ends_with_the_process_that_asks():
     """Killed, the reducer leaves no child that runs on until its time is over."""
     text = """import os, time
-from dynadiag.reduce.core.isolation import start_forked
+from dynadiag.children.forked import start_forked
 child = start_forked(lambda tell: (tell({"pid": os.getpid()}), time.sleep(6000)), timeout_s=6000)
 child.read()
 print(child._raw.decode(), flush=True)
@@ -213,7 +213,7 @@ def test_a_forked_run_finds_nothing_by_the_users_path(tmp_path, module):
     """Nor is it forked from a process that has imported something by it, which the file could use then."""
     (tmp_path / "mine.py").touch()
     text = f"""import {module}
-from dynadiag.reduce.core.template import template, template_now
+from dynadiag.children.template import template, template_now
 from dynadiag.reduce.reproducer.proving import run_fresh
 with template():
     if (forked := template_now()).path is not None:

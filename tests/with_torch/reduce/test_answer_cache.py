@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from dynadiag.reduce.core.answer_cache import Known, remembering
+from dynadiag.children.answer_cache import Known, remembering
+from dynadiag.children.forked import ChildReport
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.isolation import ChildReport
 from dynadiag.reduce.graphs import judge
 from dynadiag.reduce.graphs.backend_bisect import find_guilty_layer
 from dynadiag.reduce.graphs.candidate import candidate_of

@@ -8,7 +8,7 @@ PROGRAM = """
 import time
 
 import torch
-from dynadiag.reduce.core.isolation import run_forked
+from dynadiag.children.forked import run_forked
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 def work(tell):

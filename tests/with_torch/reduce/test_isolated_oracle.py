@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch._dynamo import guards
 
+from dynadiag.children import forked
+from dynadiag.children.forked import run_forked
 from dynadiag.errors import DynadiagError, NothingFoundError
-from dynadiag.reduce.core import isolation
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.isolation import run_forked
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle, observe_isolated
 from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm, reduce_graph
@@ -191,7 +191,7 @@ def test_memory_that_runs_out_under_a_limit_is_a_failure_and_else_the_machines_f
 @pytest.fixture
 def over_once_there(monkeypatch, tmp_path):
     """A file: once a child has made it the time of that child is over, however long it took to come so far."""
-    mark, listen = tmp_path / "there", isolation.listen
+    mark, listen = tmp_path / "there", forked.listen
 
     def until_it_is_there(children, *, until):
         while not mark.exists():
@@ -202,7 +202,7 @@ def over_once_there(monkeypatch, tmp_path):
         mark.unlink()
         return False
 
-    monkeypatch.setattr(isolation, "listen", until_it_is_there)
+    monkeypatch.setattr(forked, "listen", until_it_is_there)
     return mark
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dynadiag.children.forked import start_forked
 from dynadiag.errors import DynadiagError, OutputError
 from dynadiag.reduce.core import search
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.isolation import start_forked
 from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict

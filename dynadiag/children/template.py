@@ -21,8 +21,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dynadiag.children.forked import end_with_parent
 from dynadiag.json_lines import LineReader
-from dynadiag.reduce.core.isolation import end_with_parent
 
 OUTPUT = "output"
 
@@ -35,7 +35,7 @@ class Template:
         asked, answered = os.pipe(), os.pipe()
         parent = os.getpid()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # as in isolation: no lock of another thread is taken
+            warnings.simplefilter("ignore", DeprecationWarning)  # as in `forked`: no lock of another thread is taken
             self._pid = os.fork()
         if self._pid == 0:
             os.close(asked[1])

@@ -1,4 +1,4 @@
-"""What an earlier run of this reduction found out besides its verdicts: confirmations, layers, proofs. Used on the same machine alone.
+"""What an earlier run of a search found out: answers by question, in a file. Used on the same machine alone.
 
 Whoever asks does not have to know: `remembered` gives the answer of the earlier run while there is one, else asks and writes it down.
 """
@@ -18,9 +18,9 @@ from typing import IO, Any
 from dynadiag.errors import OutputError
 from dynadiag.files import extended, read_small
 from dynadiag.json_lines import value_of
-from dynadiag.reduce.core.journal import LARGEST_BYTES
 
 FORMAT = 1
+_LARGEST_BYTES = 1 << 30
 _NOT_SAID = "the earlier run does not record its machine and torch version"
 READ_BY_TORCH = ("TORCH", "PYTORCH", "CUDA", "OMP_", "MKL_", "TRITON", "CXX", "CC", "CFLAGS", "CXXFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH")
 
@@ -66,7 +66,7 @@ class Known:
 
     def _read(self, environment: Mapping[str, str]) -> int:
         """Take the answers of all whole lines; gives how many bytes those are, none where the machine is another."""
-        lines = read_small(self._path, LARGEST_BYTES).splitlines(keepends=True) if os.path.lexists(self._path) else []
+        lines = read_small(self._path, _LARGEST_BYTES).splitlines(keepends=True) if os.path.lexists(self._path) else []
         first = _parsed(lines[0]) if lines else None
         if first is None or first.get("known") != FORMAT or not isinstance(first.get("environment"), dict):
             self.changed = _NOT_SAID

@@ -1,0 +1,1 @@
+"""Our child processes, and what they answered before."""
