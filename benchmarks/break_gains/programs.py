@@ -207,7 +207,7 @@ PROGRAMS = {
 
 
 def step_of(name, fixed):
-    """A call of the program, compiled, with its backward where it has one."""
+    """A call of the program, compiled, with its backward where it has one (None: the program calls it itself)."""
     torch.manual_seed(0)
     made, inputs, backward = PROGRAMS[name][0](fixed)
     if not isinstance(made, nn.Module):
@@ -215,7 +215,9 @@ def step_of(name, fixed):
     compiled, given = torch.compile(made), inputs()
 
     def step():
-        if backward:
+        if backward is None:
+            compiled(*given)
+        elif backward:
             compiled(*given).float().square().mean().backward()
             for parameter in made.parameters():
                 parameter.grad = None
