@@ -40,7 +40,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
     """
     if replayed is not None:
         passes = (*passes, partial(find_parity_replayed, replayed=replayed))
-    results = [_guarded(one, run) for one in passes]
+    results = [_guarded(pass_, run) for pass_ in passes]
     more = Counter(run.left_out)
     for result in results:
         more.update(result.left_out)
@@ -49,7 +49,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
     fallbacks = _joined(results, lambda result: result.fallbacks)
     recompiles = _joined(results, lambda result: result.recompiles)
     mutations = _joined(results, lambda result: result.mutations)
-    looked_for_mutations = any(_name(one) == "find_mutations" for one in passes)
+    looked_for_mutations = any(_name(item) == "find_mutations" for item in passes)
     return Report(
         run=run,
         summary=_summary(
@@ -63,7 +63,9 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         guards=_joined(results, lambda result: result.guards),
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
-        findings=_ranked(_copyable(one, run) for one in _explained(tuple(finding for result in results for finding in result.findings))),
+        findings=_ranked(
+            _copyable(element, run) for element in _explained(tuple(finding for result in results for finding in result.findings))
+        ),
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=replayed,
         notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),
@@ -71,17 +73,17 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
     )
 
 
-def _guarded(one: Pass, run: Run) -> PassResult:
+def _guarded(item: Pass, run: Run) -> PassResult:
     try:
-        return one(run)
+        return item(run)
     except Exception as error:  # noqa: BLE001 - border: one pass must not cost the report of the others
         last = " | ".join(line.strip() for line in traceback.format_exception(error)[-_TRACEBACK_LINES:])
-        note = f"internal error in pass {_name(one)}; its findings are missing: {' '.join(last.split())}"
-        return PassResult(notes=(note,), failed=_name(one))
+        note = f"internal error in pass {_name(item)}; its findings are missing: {' '.join(last.split())}"
+        return PassResult(notes=(note,), failed=_name(item))
 
 
-def _name(one: Pass) -> str:
-    return str(getattr(getattr(one, "func", one), "__name__", type(one).__name__))
+def _name(item: Pass) -> str:
+    return str(getattr(getattr(item, "func", item), "__name__", type(item).__name__))
 
 
 def _plain(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:
@@ -114,8 +116,10 @@ _REFUSED_WRITES = frozenset((codes.SIZES_CHANGED, codes.LEAF_WRITTEN, codes.AOT_
 
 def _explained(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without the failed compilations that another error explains: a write that makes torch fail is told with its line, once."""
-    blamed = {one for finding in findings if finding.code in _REFUSED_WRITES and finding.severity == "error" for one in finding.evidence}
-    return tuple(one for one in findings if one.code != codes.COMPILATION_FAILED or not one.evidence or not blamed.issuperset(one.evidence))
+    blamed = {name for finding in findings if finding.code in _REFUSED_WRITES and finding.severity == "error" for name in finding.evidence}
+    return tuple(
+        item for item in findings if item.code != codes.COMPILATION_FAILED or not item.evidence or not blamed.issuperset(item.evidence)
+    )
 
 
 def _copyable(finding: Finding, run: Run) -> Finding:
@@ -123,7 +127,7 @@ def _copyable(finding: Finding, run: Run) -> Finding:
     if not finding.fix:
         return finding
     once = {(advice.before, advice.after) if advice.after else advice.text: advice for advice in reversed(finding.fix)}
-    kept = [with_imports(advice, finding.where, run) for advice in finding.fix if any(advice is one for one in once.values())]
+    kept = [with_imports(advice, finding.where, run) for advice in finding.fix if any(advice is item for item in once.values())]
     return replace(finding, fix=(replace(kept[0], follows=False), *kept[1:]))
 
 
@@ -131,7 +135,7 @@ def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Numbered `n1`, `n2`, ..., most expensive first; ties go by code, place and fingerprint, so that a run gives one list."""
     ordered = sorted(findings, key=_order)
     marks = numbered([(finding.fingerprint, finding.where) for finding in ordered])
-    return tuple(replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(ordered, marks, strict=True), start=1))
+    return tuple(replace(item, id=f"n{at}", fingerprint=mark) for at, (item, mark) in enumerate(zip(ordered, marks, strict=True), start=1))
 
 
 def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:
@@ -155,7 +159,7 @@ def _summary(
         frames_skipped=sum(frame.outcome == "skipped" for frame in run.frames),
         graphs=sum(map(len, kept_graphs(run).values())) + more.get("graphs", 0),
         graph_break_sites=len(breaks) + more.get("graph break sites", 0),
-        graph_break_events=sum(one.events for one in breaks) + more.get("graph break events", 0),
+        graph_break_events=sum(graph_break.events for graph_break in breaks) + more.get("graph break events", 0),
         recompiles=recompiles + more.get("recompiles", 0),
         fallbacks=fallbacks + more.get("fallbacks", 0),
         mutations=mutations,

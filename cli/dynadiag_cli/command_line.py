@@ -41,8 +41,8 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The line "Usage:" with our own names of the arguments, which say what may be left out and repeated."""
-        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
-        return [str(self.options_metavar), *(_named(one) for one in arguments)]
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+        return [str(self.options_metavar), *(_named(argument) for argument in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The arguments, then the options: those without a heading first."""

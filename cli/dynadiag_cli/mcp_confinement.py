@@ -42,11 +42,11 @@ class Confinement:
     @classmethod
     def of(cls, folder: Path, further: Iterable[Path], pythons: Iterable[str]) -> Confinement:
         """Of what the server was started with. Raises UsageError for a folder or an interpreter that is not there."""
-        for one in further:
-            if not one.is_dir():
-                raise UsageError(f"--allow-path {one}: no such folder")
+        for path in further:
+            if not path.is_dir():
+                raise UsageError(f"--allow-path {path}: no such folder")
         return cls(
-            folders=tuple(os.path.realpath(one) for one in (folder, *further)),
+            folders=tuple(os.path.realpath(item) for item in (folder, *further)),
             pythons={name: _interpreter(name) for name in pythons},
         )
 

@@ -156,9 +156,10 @@ class Tools:
             options |= {"--format": "json", "-o": str(folder / "check.json")}
             told = await run_verb("check", options, [target, *args])
             facts = _facts(folder / "check.json", told)
-        failed = (one for one in facts.get("problems", ()) if one["status"] == "failed")
+        failed = (fact for fact in facts.get("problems", ()) if fact["status"] == "failed")
         lines = [
-            f"{one['file']}:{one['line']}: {one['code']} {one['title']}" + (f". Fix: {one['fix']}" if one["fix"] else "") for one in failed
+            f"{item['file']}:{item['line']}: {item['code']} {item['title']}" + (f". Fix: {item['fix']}" if item["fix"] else "")
+            for item in failed
         ]
         return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
 
@@ -251,9 +252,9 @@ def _fitting(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _cut(value: Any, entries: int) -> Any:
     if isinstance(value, list):
-        return [_cut(one, entries) for one in value[:entries]]
+        return [_cut(item, entries) for item in value[:entries]]
     if isinstance(value, dict):
-        return {name: _cut(one, entries) for name, one in list(value.items())[: max(entries, 40)]}
+        return {name: _cut(element, entries) for name, element in list(value.items())[: max(entries, 40)]}
     return value if not isinstance(value, str) or len(value) <= 100 * entries + 400 else value[: 100 * entries + 400] + "..."
 
 

@@ -84,11 +84,11 @@ def _read(target: list[str]) -> tuple[Path, Path]:
 
     if len(target) != 2:
         raise UsageError(f"diff compares two runs or logs, but got {len(target)}; with --git REV or --old-python PATH it takes a script")
-    if missing := [one for one in target if not is_recording(Path(one))]:
+    if missing := [name for name in target if not is_recording(Path(name))]:
         raise UsageError(f"{missing[0]} is no run or log; to record a script of two revisions or interpreters use --git or --old-python")
-    old, new = (recording_at(Path(one)) for one in target)
-    for one in (old, new):
-        refuse_damaged(one, "nothing was compared")
+    old, new = (recording_at(Path(text)) for text in target)
+    for path in (old, new):
+        refuse_damaged(path, "nothing was compared")
     return old, new
 
 
@@ -146,5 +146,5 @@ def _say_strays(directory: Path, copy: Copy) -> None:
     files = {frame.file for frame in trace.load(directory).frames if frame.file is not None}
     strays = sorted(file for file in files if file.startswith(f"{copy.top}/") and "/site-packages/" not in file)
     if strays:
-        shown = ", ".join(str(Path(one).relative_to(copy.top)) for one in strays[:3])
+        shown = ", ".join(str(Path(stray).relative_to(copy.top)) for stray in strays[:3])
         print(f"dynadiag: imported from the working tree, not from the revision, so not compared: {shown}", file=sys.stderr)

@@ -122,7 +122,7 @@ def fix(
     _write_reports(result)
     _print(result, output_format, diff=diff, write=write, quiet=quiet, color=color)
     if dropped and not quiet and isinstance(program, _Program) and outputs == "discard":
-        names = ", ".join(on_one_line(os.path.relpath(one)) for one in dropped[:_MOST_NAMED]) + (
+        names = ", ".join(on_one_line(os.path.relpath(name)) for name in dropped[:_MOST_NAMED]) + (
             ", ..." if len(dropped) > _MOST_NAMED else ""
         )
         print(f"dynadiag: not kept: what the runs wrote ({names}); --outputs first keeps it for the recorded run", file=sys.stderr)

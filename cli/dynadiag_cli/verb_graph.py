@@ -110,7 +110,7 @@ def _print_text(path: Path, wanted: str) -> None:
     from dynadiag.render.sanitise import clean_block
 
     loaded = trace.load(path)
-    texts = {graph.id: graph.text for graph in loaded.graphs} | {one.id: one.text for one in loaded.listings}
+    texts = {graph.id: graph.text for graph in loaded.graphs} | {listing.id: listing.text for listing in loaded.listings}
     found = texts.get(wanted)
     if found is None:
         raise NothingFoundError(f"{path} contains no text of {wanted!r}")

@@ -35,8 +35,8 @@ def rule(
     found = [rules.find_rule(code) for code in codes or ()]
     if found:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        text = "\n\n\n".join(rules.as_text(one, width) for one in found)
-        typer.echo(json.dumps([rules.as_dict(one) for one in found], indent=2) if as_json else text)
+        text = "\n\n\n".join(rules.as_text(item, width) for item in found)
+        typer.echo(json.dumps([rules.as_dict(element) for element in found], indent=2) if as_json else text)
     else:
         rows = rules.listing()
         typer.echo(json.dumps(dict(rows), indent=2) if as_json else "\n".join(f"{code}  {title}" for code, title in rows))

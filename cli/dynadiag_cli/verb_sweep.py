@@ -176,7 +176,7 @@ def _run(matrix: Matrix, folder: Path, options: SweepOptions) -> SweepState:
 
 def _exit_status(state: SweepState, fail_on: str) -> int:
     grave = {"error": ("error",), "warning": ("error", "warning")}.get(fail_on, ())
-    findings = any(one.severity in grave for row in state.rows for one in row.findings)
+    findings = any(finding.severity in grave for row in state.rows for finding in row.findings)
     findings = findings or (bool(grave) and any(row.exit_status == 1 and row.status == "done" for row in state.rows))
     return int(fail_on != "never" and (bool(state.failed) or findings or bool(state.missing)))
 

@@ -62,8 +62,8 @@ def all_breaks(run: Run) -> AllBreaks:
         if event.torch_frame is not None and in_function_itself(event, run):
             itself.add(event.torch_frame)
         stack = whole_stack(event, run)
-        for one in stack:
-            way.setdefault(one.file, set()).add(one.line)
+        for location in stack:
+            way.setdefault(location.file, set()).add(location.line)
         if event.torch_frame is not None and event.gb_id in READS and stack[-1:] == (event.torch_frame,):
             called.setdefault(event.torch_frame, set()).add(stack[-2].code if len(stack) > 1 else None)
         if event.gb_id == "GB0088" and event.torch_frame is not None:
@@ -72,7 +72,7 @@ def all_breaks(run: Run) -> AllBreaks:
         if len(said) < _MOST_CONTEXTS:
             said[event.context or ""] = None
         file = entered_file(event, run)
-        calling.update((one.file, one.line) for one in event.stack if file and one.file == file)
+        calling.update((item.file, item.line) for item in event.stack if file and item.file == file)
         training.update((epoch_of(event, run),) if event.gb_id == "GB0123" or _of_optimizer(event) else ())
         packs.update((epoch_of(event, run),) if PACKED.search(event.context or "") else ())
         ids = next((some for some in (READS, SIZES) if event.gb_id in some), None)
@@ -86,16 +86,16 @@ def all_breaks(run: Run) -> AllBreaks:
         contexts=contexts,
         on_the_way={file: frozenset(lines) for file, lines in way.items()},
         raised={file: frozenset(lines) for file, lines in raised.items()},
-        only_reads=frozenset({(one.key.process, one.key.epoch) for one in run.frames} - elsewhere - _uncompiled(run, reads)),
+        only_reads=frozenset({(frame.key.process, frame.key.epoch) for frame in run.frames} - elsewhere - _uncompiled(run, reads)),
         itself=frozenset(itself),
         callers={place: frozenset(lines) for place, lines in called.items()},
-        goes_on=frozenset((one.file, resume_line(one.name)) for one in run.frames),
+        goes_on=frozenset((element.file, resume_line(element.name)) for element in run.frames),
     )
 
 
 def _uncompiled(run: Run, reads: set[str]) -> set[tuple[int, int]]:
     """The processes and epochs with a frame that was not compiled, those aside that break at a number that is read."""
-    return {(one.key.process, one.key.epoch) for one in run.frames if one.outcome != "compiled" and one.id not in reads}
+    return {(frame.key.process, frame.key.epoch) for frame in run.frames if frame.outcome != "compiled" and frame.id not in reads}
 
 
 def in_function_itself(event: BreakEvent | GraphBreak, run: Run) -> bool:
@@ -121,7 +121,7 @@ def whole_stack(event: BreakEvent | GraphBreak, run: Run) -> tuple[Location, ...
     """The whole stack of the break: where its frame was entered, then what it inlined."""
     frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
     stack = event.stack if frame is None else joined_stack(frame.stack, event.stack)
-    return tuple(one for one in stack if not _DYNAMO.search(one.file))
+    return tuple(location for location in stack if not _DYNAMO.search(location.file))
 
 
 def epoch_of(event: BreakEvent | GraphBreak, run: Run) -> tuple[int, int] | None:

@@ -37,7 +37,7 @@ def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Sa
         yield from withhold(why)
         return
     found = tuple(_choices(context, drop)) if context.editable else ()
-    advice = tuple(one for one in found if isinstance(one, Advice))
+    advice = tuple(item for item in found if isinstance(item, Advice))
     yield from advice or found or withhold(_reason(context))
 
 
@@ -46,7 +46,7 @@ def why_no_check(context: BreakContext) -> str | None:
     raised = _raised(context)
     if raised is None:
         return None
-    if any(catches(one, raised) for one in context.callers):
+    if any(catches(caller, raised) for caller in context.callers):
         return f"the code on the way here may catch `{raised}`, and a check in a graph raises another exception, later"
     did = _was_raised(context)
     run = f"this run raised `{raised}` here" if did else f"the recording does not show that `{raised}` was not raised here"
@@ -62,7 +62,7 @@ def remains(context: BreakContext) -> str | None:
         there = replace(place, row=other.lineno)
         line = parse_line(there.rows[other.lineno - 1])
         decision = isinstance(other, ast.If | ast.While | ast.Assert)
-        if not (decision and any(isinstance(one, Advice) for one in branches(replace(context, line=line, place=there)))):
+        if not (decision and any(isinstance(branch, Advice) for branch in branches(replace(context, line=line, place=there)))):
             return f"{quoted(line.code)} beside it breaks as well, {_WHOLE}"
     return f"another line of the same block leads to a break as well, {_WHOLE}" if _led_to_others(context, place) else None
 
@@ -126,7 +126,7 @@ def _left_out(context: BreakContext) -> Iterator[Advice]:
     test = line.statement.test if isinstance(line.statement, ast.If) and not line.code.startswith("elif") else None
     if place is None or test is None or not isinstance(whole, ast.If) or whole.orelse or not all(map(_only_says, whole.body)):
         return
-    changes = any(isinstance(one, ast.NamedExpr | ast.Await) or _may_change(place, one) for one in ast.walk(whole.test))
+    changes = any(isinstance(node, ast.NamedExpr | ast.Await) or _may_change(place, node) for node in ast.walk(whole.test))
     if not changes and context.options.known("compiler", "is_compiling") != "no":
         asked = f"({line.text(test)})" if isinstance(test, ast.BoolOp | ast.IfExp) else line.text(test)
         after = line.replaced(test, f"not torch.compiler.is_compiling() and {asked}")
@@ -157,7 +157,9 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
     line, node = context.line, place.at(context.line, choice)
     if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or _asks_in_turn(node.test):
         return
-    numbers = place.float32 and all(isinstance(one, ast.Constant) and type(one.value) is float for one in (node.body, node.orelse))
+    numbers = place.float32 and all(
+        isinstance(expression, ast.Constant) and type(expression.value) is float for expression in (node.body, node.orelse)
+    )
     alike = _chooses_alike(place, node.test) and place.same_shape(node.body, node.orelse)
     if alike or (numbers and place.tensor_serves(node)):
         values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
@@ -187,7 +189,7 @@ def _chooses_alike(place: Place, test: ast.expr) -> bool:
 
 def _asks_in_turn(test: ast.expr) -> bool:
     """Whether a part of the condition may only be there if another one holds: `m.any() and x[m].min() > 1`."""
-    return isinstance(test, ast.BoolOp) and any(isinstance(one, ast.Subscript) for one in ast.walk(test))
+    return isinstance(test, ast.BoolOp) and any(isinstance(node, ast.Subscript) for node in ast.walk(test))
 
 
 def _statement(context: BreakContext, place: Place, statement: ast.If, condition: str) -> Iterator[Said]:
@@ -227,23 +229,23 @@ def _guarded_statement(context: BreakContext, python: str, condition: str) -> It
 
 def _not_another(place: Place, statement: ast.If) -> str | None:
     """Why the branch may not always give its names new tensors."""
-    for one in statement.body:
-        if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name) and has_other_name(place, one.target.id):
-            return f"`{place.text(one)}` writes into a tensor that something else has too"
-        target = one.targets[0] if isinstance(one, ast.Assign) else None
-        if not isinstance(one, ast.Assign) or not isinstance(target, ast.Name):
+    for child in statement.body:
+        if isinstance(child, ast.AugAssign) and isinstance(child.target, ast.Name) and has_other_name(place, child.target.id):
+            return f"`{place.text(child)}` writes into a tensor that something else has too"
+        target = child.targets[0] if isinstance(child, ast.Assign) else None
+        if not isinstance(child, ast.Assign) or not isinstance(target, ast.Name):
             continue
         others = [each.value for each in statement.orelse if isinstance(each, ast.Assign)]
-        if (why := _why_not_another(place, (*(others or [target]), one.value), reads_of_this(place, statement, target.id))) is not None:
+        if (why := _why_not_another(place, (*(others or [target]), child.value), reads_of_this(place, statement, target.id))) is not None:
             return why
     return None
 
 
 def _not_differentiated(place: Place, statement: ast.If) -> str | None:
     """Why the values of the branch may not be chosen where a gradient flows; for a side without one counts what the name was before."""
-    sides = [[pair for one in block if (pair := _assigned(place, one)) is not None] for block in (statement.body, statement.orelse)]
+    sides = [[pair for child in block if (pair := _assigned(place, child)) is not None] for block in (statement.body, statement.orelse)]
     names = {name for side in sides for name, _, _ in side}
-    kept = ([ast.Name(name, ast.Load()) for name in sorted(names - {one for one, _, _ in side})] for side in sides)
+    kept = ([ast.Name(name, ast.Load()) for name in sorted(names - {text for text, _, _ in side})] for side in sides)
     then, other = ([*(value for _, value, _ in side), *rest] for side, rest in zip(sides, kept, strict=True))
     return why_not_differentiated(place, statement.test, then, other)
 
@@ -267,8 +269,8 @@ def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str)
 
 def _rows(place: Place, statement: ast.If, condition: str) -> str | None:
     """The choice written out, or None: each side sets plain names to what has one shape, the other side of an `else` the same name."""
-    first = [_assigned(place, one) for one in statement.body]
-    second = [_assigned(place, one) for one in statement.orelse]
+    first = [_assigned(place, child) for child in statement.body]
+    second = [_assigned(place, item) for item in statement.orelse]
     if None in first or None in second or not first:
         return None
     sides = [pair for pair in first if pair is not None], {pair[0]: pair for pair in second if pair is not None}
@@ -279,7 +281,11 @@ def _rows(place: Place, statement: ast.If, condition: str) -> str | None:
     if any(isinstance(node, ast.Name) and node.id in names[:-1] for node in ast.walk(ast.parse(condition, mode="eval"))):
         kept, rows = "taken", [f"taken = {condition}"]
     for name, value, text in sides[0]:
-        target = next(one for one in ast.walk(statement) if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store))
+        target = next(
+            descendant
+            for descendant in ast.walk(statement)
+            if isinstance(descendant, ast.Name) and descendant.id == name and isinstance(descendant.ctx, ast.Store)
+        )
         other = sides[1].get(name, (name, target, name))
         if not place.same_shape(value, other[1]):
             return None
@@ -291,7 +297,7 @@ def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
     """The name, the new value and its text of `x = e`, or of `x += e` where no other name can have the tensor that it changes."""
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and type(node.op) in _SIGNS:
         values = place.values(node.target.id)
-        made = (isinstance(one, ast.BinOp | ast.UnaryOp) or _is_new(one) for one in values)
+        made = (isinstance(expression, ast.BinOp | ast.UnaryOp) or _is_new(expression) for expression in values)
         fresh = place.is_local(node.target.id) and all(made)
         text = place.text(node.value)
         text = text if isinstance(node.value, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript) else f"({text})"
@@ -313,7 +319,9 @@ def _message(place: Place, node: ast.Raise) -> str | None:
         return None
     said = raised.args[0]
     if isinstance(said, ast.JoinedStr):
-        words = " ".join(" ".join(str(one.value) for one in said.values if isinstance(one, ast.Constant)).split()).rstrip(" :=,(")
+        words = " ".join(
+            " ".join(str(expression.value) for expression in said.values if isinstance(expression, ast.Constant)).split()
+        ).rstrip(" :=,(")
         return json.dumps(words) if re.search(r"\w{3}", words) else None
     return place.text(said) if isinstance(said, ast.Constant) and isinstance(said.value, str) else None
 
@@ -331,15 +339,15 @@ def _reason(context: BreakContext) -> str:
     block: Sequence[ast.stmt] = ()
     if context.place is not None and isinstance(whole := context.place.statement(), ast.If):
         block = (*whole.body, *whole.orelse)
-    inside = [node for one in block for node in ast.walk(one)]
-    if any(isinstance(one, ast.Break | ast.Continue) for one in inside):
+    inside = [node for child in block for node in ast.walk(child)]
+    if any(isinstance(descendant, ast.Break | ast.Continue) for descendant in inside):
         return "the branch leaves the loop or skips an iteration, which no choice between values can replace"
-    if any(isinstance(one, ast.Return) for one in inside):
+    if any(isinstance(part, ast.Return) for part in inside):
         return "the branch returns from the function, and a graph cannot leave out what comes after it"
-    if block and all(isinstance(one, ast.Expr) for one in block):
+    if block and all(isinstance(item, ast.Expr) for item in block):
         called = dotted(block[0].value.func) if isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Call) else None
         return f"the branch makes calls ({f'`{called}`' if called else 'in its first line'}), which a graph cannot make conditionally"
-    if (block and all(_may_be_chosen(one) for one in block)) or if_expression(context.line) is not None:
+    if (block and all(_may_be_chosen(element) for element in block)) or if_expression(context.line) is not None:
         return _NO_CHOICE
     return _UNKNOWN
 

@@ -221,8 +221,8 @@ def _packs(event: BreakEvent | GraphBreak, line: SourceLine, run: Run, own: Loca
 
 def _callers(stack: tuple[Location, ...], run: Run) -> Iterator[Place]:
     """The recorded functions on the stack, then the `try` and `with` of code of no function, each at its row."""
-    yield from (place for one in stack if (place := function_around(run, one.file, one.line)) is not None)
-    yield from (place for one in stack if one.function == "<module>" for place in catching_around(run, one.file, one.line))
+    yield from (place for location in stack if (place := function_around(run, location.file, location.line)) is not None)
+    yield from (place for item in stack if item.function == "<module>" for place in catching_around(run, item.file, item.line))
 
 
 @of_last_run
@@ -240,7 +240,7 @@ def _place(shown: Location, torch_frame: Location | None, run: Run) -> Place | N
     lines = all_breaks(run).callers.get(torch_frame, frozenset()) if torch_frame is not None else frozenset()
     if place is None or not lines:
         return place
-    names = [one.arg for one in place.node.args.args]
+    names = [argument.arg for argument in place.node.args.args]
     return replace(place, texts=texts_passed(lines, place.node.name, names[1:] if names[:1] == ["self"] else names))
 
 
@@ -248,9 +248,9 @@ def _place(shown: Location, torch_frame: Location | None, run: Run) -> Place | N
 def _functions(run: Run) -> Mapping[str, str]:
     """The user's own functions that were compiled, by the last part of their names; "" for one that several have."""
     found: dict[str, str] = {}
-    for one in run.functions:
-        name = one.name.rpartition(".")[2]
-        found[name] = one.text if found.get(name, one.text) == one.text else ""
+    for function in run.functions:
+        name = function.name.rpartition(".")[2]
+        found[name] = function.text if found.get(name, function.text) == function.text else ""
     return found
 
 
@@ -286,15 +286,15 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
     frame = run.frame(names[0]) if names else None
     if frame is not None and own is not None and own.function == "<module>" != frame.name:
         # torch's stack of a break inside a loop leaves out the frame itself (2.15): the line is the one that calls it.
-        return (own.file, own.line) not in {(one.file, one.line) for one in frame.stack}
+        return (own.file, own.line) not in {(location.file, location.line) for location in frame.stack}
     if frame is None or frame.file is None or own is None or is_own_file(frame.file, run):
         return True
     function, epoch = source_function(own.function), (frame.key.process, frame.key.epoch)
     if (own.file, function, *epoch) in compiled_in_epochs(run):
         return True
     name = source_function(frame.name)
-    first = next((i for i, one in enumerate(stack) if one.file == frame.file and source_function(one.function) == name), len(stack))
-    return any((one.file, one.line) == (own.file, own.line) for one in stack[first:])
+    first = next((i for i, item in enumerate(stack) if item.file == frame.file and source_function(item.function) == name), len(stack))
+    return any((element.file, element.line) == (own.file, own.line) for element in stack[first:])
 
 
 def _others(
@@ -319,8 +319,8 @@ def _other_reads(
 
 def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
     """Whether all frames of the break go on after another one."""
-    found = [run.frame(one) for one in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
-    return bool(found) and all(one is not None and resume_line(one.name) is not None for one in found)
+    found = [run.frame(name) for name in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
+    return bool(found) and all(frame is not None and resume_line(frame.name) is not None for frame in found)
 
 
 def _ends(event: BreakEvent | GraphBreak, place: Location | None, run: Run) -> bool:

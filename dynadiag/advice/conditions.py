@@ -35,7 +35,7 @@ def if_expression(line: SourceLine) -> ast.IfExp | None:
 
 def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
     """Whether the read is one side of `a if c else b` and no part of what decides: `c` may be a plain bool (`torch.is_tensor(x)`)."""
-    return if_expression(line) is not None and all(one is not read for one in ast.walk(test))
+    return if_expression(line) is not None and all(node is not read for node in ast.walk(test))
 
 
 def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
@@ -107,13 +107,13 @@ def _is_decided_by_python(node: ast.expr) -> bool:
 
 def _asks_python(node: ast.expr, drop: ast.Call | None) -> bool:
     """Whether a part is no tensor, though it is made of one: `max(x, 3)`, `torch.equal(x, y)`, an integer of what may be a fraction."""
-    for one in ast.walk(node):
-        name = dotted(one.func) if isinstance(one, ast.Call) else None
-        if name is None or not isinstance(one, ast.Call) or _is_float_of_tensor(one, drop):
+    for child in ast.walk(node):
+        name = dotted(child.func) if isinstance(child, ast.Call) else None
+        if name is None or not isinstance(child, ast.Call) or _is_float_of_tensor(child, drop):
             continue
-        whole = name == "int" and one is drop and _is_integer(one.args[0])
-        kept = name in ("abs", "len") or all(isinstance(each, ast.Constant) for each in one.args)
-        if name in _NO_TENSORS or (hasattr(builtins, name) and not (whole or kept or (one is drop and name != "int"))):
+        whole = name == "int" and child is drop and _is_integer(child.args[0])
+        kept = name in ("abs", "len") or all(isinstance(each, ast.Constant) for each in child.args)
+        if name in _NO_TENSORS or (hasattr(builtins, name) and not (whole or kept or (child is drop and name != "int"))):
             return True
     return False
 
@@ -232,10 +232,10 @@ def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | No
 
 def reads_a_tensor(node: ast.expr) -> bool:
     """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            name = dotted(one.func) or ""
-            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call):
+            name = dotted(child.func) or ""
+            last = child.func.attr if isinstance(child.func, ast.Attribute) else ""
             if name.startswith("torch.") or last in _OF_TENSORS:
                 return True
     return False

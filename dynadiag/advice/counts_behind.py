@@ -38,16 +38,16 @@ def counted_behind(context: BreakContext, run: Run) -> str | None:
 
 def _counts(place: Place, functions: Mapping[str, str]) -> Iterator[str]:
     """The statements behind the row that add a number to what outlives the call, or call a method of it for what it does."""
-    for one in place.behind():
-        added = _added(one)
+    for node in place.behind():
+        added = _added(node)
         if added is not None and _is_number(added[1]) and _outlives(place, added[0]):
-            yield place.text(one)
-        elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and isinstance(one.value.func, ast.Attribute):
-            name = dotted(one.value.func)
-            known = functions.get(one.value.func.attr)  # of one that was not compiled nothing is known
+            yield place.text(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+            name = dotted(node.value.func)
+            known = functions.get(node.value.func.attr)  # of one that was not compiled nothing is known
             counts = known is None or _CHANGES.search(known) is not None
-            if name is not None and counts and not name.endswith("_") and not _APART.match(name) and _outlives(place, one.value.func):
-                yield place.text(one)
+            if name is not None and counts and not name.endswith("_") and not _APART.match(name) and _outlives(place, node.value.func):
+                yield place.text(node)
 
 
 def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -61,9 +61,9 @@ def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 
 def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or any(
-        (isinstance(one, ast.Attribute) and one.attr in ("shape", "size", "numel", "ndim"))
-        or (isinstance(one, ast.Call) and dotted(one.func) == "len")
-        for one in ast.walk(node)
+        (isinstance(child, ast.Attribute) and child.attr in ("shape", "size", "numel", "ndim"))
+        or (isinstance(child, ast.Call) and dotted(child.func) == "len")
+        for child in ast.walk(node)
     )
 
 
@@ -81,7 +81,7 @@ def _outlives(place: Place, target: ast.expr) -> bool:
 
 
 def _shared(place: Place, name: str) -> bool:
-    return any(name in one.names for one in ast.walk(place.node) if isinstance(one, ast.Global | ast.Nonlocal))
+    return any(name in node.names for node in ast.walk(place.node) if isinstance(node, ast.Global | ast.Nonlocal))
 
 
 @of_last_run

@@ -62,7 +62,7 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from withhold(f"{quoted(place.whole(asked))} gives a result whose size depends on values, and NumPy may ask for that size")
     elif (why := _why_not_carried(place, context.functions)) is not None:
         yield from withhold(f"the length of this result depends on values, and {why}")
-    elif not all(one is not None and _why_not_carried(one, context.functions) is None for one in context.sizes):
+    elif not all(item is not None and _why_not_carried(item, context.functions) is None for item in context.sizes):
         yield from withhold(
             "an option lets a graph carry the unknown size, but it applies to the whole program, and another line that broke may need the "
             "size in Python"
@@ -78,10 +78,10 @@ def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str 
     """
     if place.inside(ast.For, ast.While) and not isinstance(place.statement(), ast.For | ast.While):
         return "this line is in a loop, in which each iteration has a size of its own"
-    own = {id(one) for one in ast.walk(place.statement() or ast.Pass())}
+    own = {id(node) for node in ast.walk(place.statement() or ast.Pass())}
     reached = list(_reached(place))
     names = carried_names(place, reached)
-    products = [one for one in reached if _is_product(one) and (id(one) in own or _mentions((one,), names))]
+    products = [child for child in reached if _is_product(child) and (id(child) in own or _mentions((child,), names))]
     if len(products) > 1 and not place.no_gradient:  # the backward of the second one failed (AOTAutograd of 2.11)
         return f"the gradient of {quoted(place.whole(products[1]))} may fail in a graph that does not know it"
     return _why_not_sized(place, reached, own, names, functions)
@@ -95,13 +95,13 @@ def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names:
     """The first of the nodes that may need a size in Python: one of the row itself (`own`), or one that reads one of the `names`."""
     for node in nodes:
         asked = _asked(node)
-        if asked and (_mentions(asked, names) or (id(node) in own and any(_computes(one, node) for one in asked))):
+        if asked and (_mentions(asked, names) or (id(node) in own and any(_computes(child, node) for child in asked))):
             return f"{quoted(place.whole(node))} may need that length in Python"
         if not isinstance(node, ast.Call):
             if _is_stored_by_key(place, node):
                 return f"{quoted(place.whole(place.parent(node) or node))} may make a container larger, {_ANEW}"
             continue
-        if (dotted(node.func) or "").endswith(_CHECKS) and any(one.arg == "weight" for one in node.keywords):
+        if (dotted(node.func) or "").endswith(_CHECKS) and any(keyword.arg == "weight" for keyword in node.keywords):
             return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
         if _UNSURE.search(_last(node)) and (id(node) in own or _mentions((node,), names)):
             return f"{quoted(place.whole(node))} may fail in a graph that does not know it"
@@ -118,7 +118,11 @@ def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names:
 def made_here(place: Place, call: ast.Call) -> bool:
     """Whether this is a method of a list that each call of the function makes, so that no version depends on its length."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return isinstance(owner, ast.Name) and place.is_assigned(owner.id) and all(isinstance(one, ast.List) for one in place.values(owner.id))
+    return (
+        isinstance(owner, ast.Name)
+        and place.is_assigned(owner.id)
+        and all(isinstance(expression, ast.List) for expression in place.values(owner.id))
+    )
 
 
 def _last(call: ast.Call) -> str:
@@ -139,7 +143,7 @@ def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
 
 def _computes(asked: ast.AST, node: ast.AST) -> bool:
     """Whether what is asked for contains an operator, besides the node that asks: `len(x.nonzero())`, but not `len(self.codes)`."""
-    return any(isinstance(one, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and one is not node for one in ast.walk(asked))
+    return any(isinstance(child, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and child is not node for child in ast.walk(asked))
 
 
 def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:
@@ -147,9 +151,9 @@ def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:
     function = parse_function(functions[name])
     if function is None:
         return True
-    given = {one.arg for one in ast.walk(function.node.args) if isinstance(one, ast.arg)} - {"self"}
+    given = {node.arg for node in ast.walk(function.node.args) if isinstance(node, ast.arg)} - {"self"}
     place = Place(function.node, functions[name], row=function.node.lineno)
-    nodes = [one for statement in function.node.body for one in ast.walk(statement)]
+    nodes = [child for statement in function.node.body for child in ast.walk(statement)]
     return _why_not_sized(place, nodes, frozenset(), carried_names(place, nodes, given), _NONE) is not None
 
 
@@ -157,10 +161,10 @@ def carried_names(place: Place, nodes: Sequence[ast.AST], names: Set[str] = froz
     """The names that have what the row computes, or something made of it: all that a statement with one of them stores."""
     found = set(names) if names else _stored((place.statement(),))
     statements = [
-        one for one in nodes if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr | ast.withitem)
+        node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr | ast.withitem)
     ]
     for _ in range(_MOST_STEPS):
-        more = {name for one in statements if _mentions((one,), found) for name in _stored((one,))}
+        more = {name for statement in statements if _mentions((statement,), found) for name in _stored((statement,))}
         if more <= found:
             break
         found |= more
@@ -170,15 +174,15 @@ def carried_names(place: Place, nodes: Sequence[ast.AST], names: Set[str] = froz
 def _stored(nodes: Iterable[ast.AST | None]) -> set[str]:
     """The names and attributes that get another value; of `x[i] = y` the name of the container."""
     found: set[str] = set()
-    for one in (inner for node in nodes if node is not None for inner in ast.walk(node)):
-        if isinstance(one, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store):
-            name = dotted(one.value if isinstance(one, ast.Subscript) else one)
+    for child in (inner for node in nodes if node is not None for inner in ast.walk(node)):
+        if isinstance(child, ast.Name | ast.Attribute | ast.Subscript) and isinstance(child.ctx, ast.Store):
+            name = dotted(child.value if isinstance(child, ast.Subscript) else child)
             found.update(() if name is None else (name,))
     return found
 
 
 def _mentions(nodes: Iterable[ast.AST], names: Set[str]) -> bool:
-    return any(isinstance(one, ast.Name | ast.Attribute) and dotted(one) in names for node in nodes for one in ast.walk(node))
+    return any(isinstance(child, ast.Name | ast.Attribute) and dotted(child) in names for node in nodes for child in ast.walk(node))
 
 
 def _is_stored_by_key(place: Place, node: ast.AST) -> bool:
@@ -196,20 +200,20 @@ def _reached(place: Place) -> Iterator[ast.AST]:
         yield from (*ast.walk(inner or ast.Pass()), *place.behind())
         return
     rest: list[ast.AST] = [] if inner is None else [inner]
-    while inner is not None and not any(isinstance(one, ast.Return | ast.Raise) for one in rest):
+    while inner is not None and not any(isinstance(child, ast.Return | ast.Raise) for child in rest):
         parent = place.parent(inner)
         found = (getattr(parent, name, None) for name in ("body", "orelse"))
-        block = next((one for one in found if isinstance(one, list) and inner in one), [])
+        block = next((item for item in found if isinstance(item, list) and inner in item), [])
         rest += block[block.index(inner) + 1 :] if block else []
         inner = None if parent is place.node else parent
-    for one in rest:
-        yield from ast.walk(one)
+    for node in rest:
+        yield from ast.walk(node)
 
 
 def _of_numpy(place: Place) -> ast.Call | None:
     """The first call of NumPy's from the row on: torch's own versions ask for sizes (`np.bincount` for an empty one, torch 2.15)."""
-    found = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
-    return next((one for one in found if (dotted(one.func) or "").startswith(("np.", "numpy."))), None)
+    found = (node for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(node, ast.Call))
+    return next((call for call in found if (dotted(call.func) or "").startswith(("np.", "numpy."))), None)
 
 
 def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
@@ -227,7 +231,7 @@ def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name) and top is parent.value:
         name = parent.targets[0].id
         reads = place.reads(name) if name not in seen and place.is_bound_once(name) and place.is_local(name) else ()
-        return bool(reads) and all(symbol_serves(place, one, seen | {name}) for one in reads)
+        return bool(reads) and all(symbol_serves(place, read, seen | {name}) for read in reads)
     return isinstance(parent, ast.Return) or place.tensor_serves(node)
 
 
@@ -255,11 +259,11 @@ def _is_of_call(place: Place, name: str) -> bool:
     """Whether the name may have values of each call's own: an argument, or made from one. A dictionary with such keys grows, and each place
     of a list is another version.
     """
-    given = {one.arg for one in ast.walk(place.node) if isinstance(one, ast.arg)} - {"self"} - place.texts
-    loops = [one for one in ast.walk(place.node) if isinstance(one, ast.For | ast.comprehension)]
-    iterated = [one.iter for one in loops if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(one.target))]
-    made = {each.id for one in (*place.values(name), *iterated) for each in ast.walk(one) if isinstance(each, ast.Name)}
-    return name in given or any(one in given or (one != name and place.is_local(one)) for one in made)
+    given = {node.arg for node in ast.walk(place.node) if isinstance(node, ast.arg)} - {"self"} - place.texts
+    loops = [child for child in ast.walk(place.node) if isinstance(child, ast.For | ast.comprehension)]
+    iterated = [loop.iter for loop in loops if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(loop.target))]
+    made = {each.id for expression in (*place.values(name), *iterated) for each in ast.walk(expression) if isinstance(each, ast.Name)}
+    return name in given or any(text in given or (text != name and place.is_local(text)) for text in made)
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -281,16 +285,16 @@ def leaves_to_torch(place: Place) -> bool:
     if first is None or place.inside(ast.For, ast.While, ast.Try):
         return False
     nodes = (*ast.walk(first), *place.behind())
-    unsure = any(isinstance(one, ast.Call) and _UNSURE.search(_last(one)) for one in nodes) or sum(map(_is_product, nodes)) > 1
-    return not unsure and not any(_may_ask(place, one) for one in nodes)
+    unsure = any(isinstance(node, ast.Call) and _UNSURE.search(_last(node)) for node in nodes) or sum(map(_is_product, nodes)) > 1
+    return not unsure and not any(_may_ask(place, child) for child in nodes)
 
 
 def calls_only_torch(place: Place, *also: str) -> bool:
     """Whether from the row on the function calls nothing else but what is named in `also`, or is in a module of that name: what it calls
     may break the graph that now reaches it.
     """
-    calls = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
-    return not any(_is_unknown(place, one) for one in calls if not _is_named(one, also))
+    calls = (node for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(node, ast.Call))
+    return not any(_is_unknown(place, call) for call in calls if not _is_named(call, also))
 
 
 def _is_named(call: ast.Call, names: Container[str]) -> bool:

@@ -74,8 +74,8 @@ def break_advice(event: BreakEvent | GraphBreak, run: Run, own_frame: Location |
 def advised(event: BreakEvent | GraphBreak, run: Run, own_frame: Location | None = None) -> tuple[tuple[Advice, ...], str]:
     """The advice as `break_advice` gives it, and the reason why there is none: "" where there is some."""
     said = tuple(_said(break_context_of(event, run, own_frame), run))
-    fixes = _unique(one for one in said if isinstance(one, Advice))[:MOST_FIXES]
-    return fixes, "" if fixes else next((one.reason for one in said if isinstance(one, Withheld)), _NOT_KNOWN)
+    fixes = _unique(advice for advice in said if isinstance(advice, Advice))[:MOST_FIXES]
+    return fixes, "" if fixes else next((item.reason for item in said if isinstance(item, Withheld)), _NOT_KNOWN)
 
 
 def _said(context: BreakContext, run: Run) -> Iterable[Said]:
@@ -86,17 +86,17 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     if _asks_for_causality(context):
         return _causal(context)
     rules = _rules(context)
-    ours = tuple(one for rule in rules for one in rule(context))
-    if not any(isinstance(one, Advice) for one in ours) and (decided := tuple(_decided_by_user(context))):
+    ours = tuple(advice for rule in rules for advice in rule(context))
+    if not any(isinstance(item, Advice) for item in ours) and (decided := tuple(_decided_by_user(context))):
         return decided
     if not rules:
         return (Withheld(_reason(context)),)
-    changes = [one for one in ours if isinstance(one, Advice)]
+    changes = [element for element in ours if isinstance(element, Advice)]
     if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
-    if any(one.slug != training.COMPILE_APART for one in changes) and (why := counted_behind(context, run)):
+    if any(change.slug != training.COMPILE_APART for change in changes) and (why := counted_behind(context, run)):
         return (Withheld(why),)
-    if any(_joins(one, context) for one in changes):
+    if any(_joins(entry, context) for entry in changes):
         if name := read_then_written(context):
             return (Withheld(f"`{name}` {_JOINED}"),)
         if _reaches_what_raised(context):
@@ -127,11 +127,11 @@ def _reaches_what_raised(context: BreakContext) -> bool:
     if place is None or line is None:
         return False
     last = line - place.row + (place.node.end_lineno or 0)
-    return any(one is not None and line < one <= last for one in context.raised)
+    return any(number is not None and line < number <= last for number in context.raised)
 
 
 def _reasons(said: Iterable[Said]) -> set[str]:
-    return {one.reason for one in said if isinstance(one, Withheld)}
+    return {advice.reason for advice in said if isinstance(advice, Withheld)}
 
 
 def _reason(context: BreakContext) -> str:

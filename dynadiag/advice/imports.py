@@ -45,8 +45,8 @@ def _known(run: Run) -> Mapping[str, frozenset[str]]:
     found: dict[str, list[str]] = {}
     for (file, _), text in run.blocks.items():
         found.setdefault(file, []).append(text)
-    for one in run.functions:
-        found.setdefault(one.file, []).append(one.text)
+    for function in run.functions:
+        found.setdefault(function.file, []).append(function.text)
     calls = tuple(call.location for call in run.compile_calls if call.location is not None)
     stacks = [calls, *(event.stack for event in run.breaks), *(frame.callers for frame in run.frames)]
     for place in {place for stack in stacks for place in stack if place.code}:

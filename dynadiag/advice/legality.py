@@ -27,23 +27,23 @@ def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
 
     `gradients`: a gradient may flow through it.
     """
-    for one in ast.walk(node):
-        why = _why_not(one, gradients=gradients)
+    for child in ast.walk(node):
+        why = _why_not(child, gradients=gradients)
         if why is not None:
-            return f"`{ast.unparse(one)}` {why}"
+            return f"`{ast.unparse(child)}` {why}"
     return None
 
 
 def why_not_pure(node: ast.expr) -> str | None:
     """Why the expression may have an effect besides its value, even where the program computes it; None where it has none."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            why = _call(one, "", gradients=False, may_raise=True)
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call):
+            why = _call(child, "", gradients=False, may_raise=True)
         else:
             known = (*_PLAIN, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Attribute, ast.Subscript)
-            why = None if isinstance(one, known) else "is not known to have no effect"
+            why = None if isinstance(child, known) else "is not known to have no effect"
         if why is not None:
-            return f"`{ast.unparse(one)}` {why}"
+            return f"`{ast.unparse(child)}` {why}"
     return None
 
 
@@ -72,7 +72,7 @@ def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False)
     if isinstance(node.func, ast.Attribute):
         last = node.func.attr
     known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
-    if not known or last not in (PURE if may_raise else _COMPUTABLE) or any(one.arg in (None, "out") for one in node.keywords):
+    if not known or last not in (PURE if may_raise else _COMPUTABLE) or any(keyword.arg in (None, "out") for keyword in node.keywords):
         return "may do more than compute"
     if owner.startswith("self") and "." not in owner and owner == "self":
         return "may do more than compute"
@@ -83,7 +83,7 @@ def is_plain_index(node: ast.expr) -> bool:
     """Whether these are slices, `None` and `...` alone: they give a view, and raise nothing."""
     parts = node.elts if isinstance(node, ast.Tuple) else [node]
     return all(
-        isinstance(one, ast.Slice) or (isinstance(one, ast.Constant) and (one.value is None or one.value is Ellipsis)) for one in parts
+        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and (part.value is None or part.value is Ellipsis)) for part in parts
     )
 
 
@@ -91,11 +91,11 @@ _LARGE = 1e3
 _MOST_STEPS = 6
 
 
-def why_not_differentiated(place: Place, condition: ast.expr, one: Iterable[ast.expr], other: Iterable[ast.expr]) -> str | None:
+def why_not_differentiated(place: Place, condition: ast.expr, iterable: Iterable[ast.expr], other: Iterable[ast.expr]) -> str | None:
     """Why a gradient may become NaN where the program had none: what one side alone is computed from gets a gradient of zero where it is
     not chosen, and zero times infinity is NaN. None where no gradient flows, or both sides are computed from the same.
     """
-    alone = _differentiated(one) ^ _differentiated(other)
+    alone = _differentiated(iterable) ^ _differentiated(other)
     if place.no_gradient or not alone:
         return None
     asked = _with_values(place, condition)
@@ -120,7 +120,7 @@ def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
         if last in NO_GRADIENT or isinstance(node, ast.Compare):
             continue
         if name is not None:
-            found.update((name,) if not name.endswith(tuple(f".{one}" for one in _ATTRIBUTES)) else ())
+            found.update((name,) if not name.endswith(tuple(f".{text}" for text in _ATTRIBUTES)) else ())
         elif isinstance(node, ast.Call):
             owner = node.func.value if isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in _MODULES else None
             left += [*node.args, *(each.value for each in node.keywords), *([] if owner is None else [owner])]
@@ -151,8 +151,11 @@ def _is_guard(node: ast.AST) -> bool:
         return False
     sides = (node.left, *node.comparators)
     itself = isinstance(node.ops[0], ast.NotEq | ast.Eq) and ast.unparse(sides[0]) == ast.unparse(sides[1])
-    large = any(isinstance(one, ast.Constant) and isinstance(one.value, int | float) and abs(one.value) >= _LARGE for one in sides)
-    return itself or large or any(_is_infinite(one) for side in sides for one in ast.walk(side))
+    large = any(
+        isinstance(expression, ast.Constant) and isinstance(expression.value, int | float) and abs(expression.value) >= _LARGE
+        for expression in sides
+    )
+    return itself or large or any(_is_infinite(child) for side in sides for child in ast.walk(side))
 
 
 def _is_infinite(node: ast.AST) -> bool:
@@ -172,8 +175,8 @@ def _is_partial(node: ast.AST) -> bool:
 def selections(node: ast.AST, torch: Collection[str] = ("torch",)) -> Iterator[ast.Call]:
     """The calls of `torch.where` with three arguments in a tree, in the order of the text; `torch` are the names that torch has there."""
     called = {f"{name}.where" for name in torch}
-    found = [one for one in ast.walk(node) if isinstance(one, ast.Call) and dotted(one.func) in called and len(one.args) == 3]
-    yield from sorted(found, key=lambda one: (one.lineno, one.col_offset))
+    found = [child for child in ast.walk(node) if isinstance(child, ast.Call) and dotted(child.func) in called and len(child.args) == 3]
+    yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
 def why_not_selected(new: str, *, gradients: bool) -> str | None:
@@ -189,7 +192,7 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
         return "it has no selection"
     for call in found:
         condition, *values = call.args
-        whys = [_why_not_asked(condition), *(why_not_computed(one, gradients=gradients) for one in values)]
+        whys = [_why_not_asked(condition), *(why_not_computed(expression, gradients=gradients) for expression in values)]
         if (why := next(filter(None, whys), None)) is not None:
             return why
     return None
@@ -198,14 +201,14 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
 def _why_not_asked(condition: ast.expr) -> str | None:
     """Why the condition may not be computed as a whole. What the program computes anyway raises nothing new; a part behind `and` may."""
     parts = any(
-        (isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd | ast.BitOr))
-        or (isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.logical_"))
-        for one in ast.walk(condition)
+        (isinstance(child, ast.BinOp) and isinstance(child.op, ast.BitAnd | ast.BitOr))
+        or (isinstance(child, ast.Call) and (dotted(child.func) or "").startswith("torch.logical_"))
+        for child in ast.walk(condition)
     )
-    for one in ast.walk(condition):
-        why = _why_not(one, gradients=False)
+    for node in ast.walk(condition):
+        why = _why_not(node, gradients=False)
         if why is not None and (parts or why not in _RAISES):
-            return f"`{ast.unparse(one)}` {why}"
+            return f"`{ast.unparse(node)}` {why}"
     return None
 
 
@@ -217,12 +220,19 @@ def why_not_kept(function: ast.AST, rows: range) -> str | None:
 
 def raising(function: ast.AST, rows: range) -> Iterator[ast.BinOp]:
     """The operations of a function that may raise for a number that these rows read."""
-    names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.lineno in rows}
+    names = {
+        child.id
+        for child in ast.walk(function)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store) and child.lineno in rows
+    }
     for node in ast.walk(function):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod | ast.Pow | ast.LShift):
             continue
         inside = list(ast.walk(node.right)) + (list(ast.walk(node.left)) if isinstance(node.op, ast.Pow | ast.LShift) else [])
-        reads = any(isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] in ("item", "float", "int") for one in inside)
-        uses = any(isinstance(one, ast.Name) and one.id in names for one in inside)
+        reads = any(
+            isinstance(descendant, ast.Call) and ast.unparse(descendant.func).rpartition(".")[2] in ("item", "float", "int")
+            for descendant in inside
+        )
+        uses = any(isinstance(part, ast.Name) and part.id in names for part in inside)
         if (node.lineno in rows and reads) or uses:
             yield node

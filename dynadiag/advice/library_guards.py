@@ -38,8 +38,8 @@ class Step:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Its parameters, without the object of a method."""
-        found = [one.arg for one in (*self.node.args.posonlyargs, *self.node.args.args)]
-        return (*found[found[:1] in (["self"], ["cls"]) :], *(one.arg for one in self.node.args.kwonlyargs))
+        found = [posonlyarg.arg for posonlyarg in (*self.node.args.posonlyargs, *self.node.args.args)]
+        return (*found[found[:1] in (["self"], ["cls"]) :], *(parameter.arg for parameter in self.node.args.kwonlyargs))
 
     def covers(self, node: ast.AST) -> bool:
         """Whether the row is one of the node's."""
@@ -69,26 +69,26 @@ def steps_of(stack: Sequence[Location], run: Run) -> tuple[Step, ...]:
 
 def _around(place: Location, run: Run) -> SourceFunction | None:
     inner = None
-    for one in _by_file(run).get(place.file, ()):
-        if place.line is not None and one.line <= place.line <= one.line + one.text.count("\n"):
-            inner = one if inner is None or one.line > inner.line else inner
+    for source_function in _by_file(run).get(place.file, ()):
+        if place.line is not None and source_function.line <= place.line <= source_function.line + source_function.text.count("\n"):
+            inner = source_function if inner is None or source_function.line > inner.line else inner
     return inner
 
 
 @of_last_run
 def _by_file(run: Run) -> dict[str, list[SourceFunction]]:
     found: dict[str, list[SourceFunction]] = {}
-    for one in run.library_functions:
-        found.setdefault(one.file, []).append(one)
+    for library_function in run.library_functions:
+        found.setdefault(library_function.file, []).append(library_function)
     return found
 
 
 def calls_on(line: SourceLine, place: Place | None) -> tuple[ast.Call, ...]:
     """The calls on the user's line, outer ones first; of a line that is a part of a statement those of its function that cover the row."""
     if line.complete or place is None:
-        return tuple(one for one in line.nodes if isinstance(one, ast.Call))
-    every = (one for one in ast.walk(place.node) if isinstance(one, ast.Call))
-    return tuple(one for one in every if one.lineno <= place.row <= (one.end_lineno or 0))
+        return tuple(node for node in line.nodes if isinstance(node, ast.Call))
+    every = (child for child in ast.walk(place.node) if isinstance(child, ast.Call))
+    return tuple(call for call in every if call.lineno <= place.row <= (call.end_lineno or 0))
 
 
 def library_guards(steps: Sequence[Step], line: SourceLine, called: Sequence[ast.Call]) -> Iterator[Advice]:
@@ -115,11 +115,13 @@ def _conditions(step: Step) -> Iterator[tuple[ast.expr, bool]]:
     found: list[tuple[ast.expr, bool]] = []
     body: Sequence[ast.stmt] = step.node.body
     while body:
-        at = next((one for one in body if step.covers(one)), None)
+        at = next((statement for statement in body if step.covers(statement)), None)
         if at is None:
             break
         found += [
-            (one.test, False) for one in body if one.lineno < at.lineno and isinstance(one, ast.If) and not one.orelse and _ends(one.body)
+            (child.test, False)
+            for child in body
+            if child.lineno < at.lineno and isinstance(child, ast.If) and not child.orelse and _ends(child.body)
         ]
         inner: Sequence[ast.stmt] = ()
         if isinstance(at, ast.If) and any(map(step.covers, at.body)):
@@ -130,8 +132,8 @@ def _conditions(step: Step) -> Iterator[tuple[ast.expr, bool]]:
             inner = at.orelse
         else:
             blocks = [getattr(at, name, []) for name in ("body", "orelse", "finalbody")]
-            blocks += [one.body for one in getattr(at, "handlers", [])]
-            inner = next((one for one in blocks if isinstance(one, list) and any(map(step.covers, one))), ())
+            blocks += [item.body for item in getattr(at, "handlers", [])]
+            inner = next((block for block in blocks if isinstance(block, list) and any(map(step.covers, block))), ())
         if not inner:
             found += _of_expressions(at, step)
         body = inner
@@ -145,15 +147,15 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
 def _of_expressions(statement: ast.stmt, step: Step) -> Iterator[tuple[ast.expr, bool]]:
     """`f(x) if a else b` and `a and f(x)`: only one side of them calls anything."""
     header = statement.test if isinstance(statement, ast.If | ast.While | ast.Assert) else statement
-    for one in ast.walk(header):
-        if isinstance(one, ast.IfExp) and step.covers(one) and _calls(one.body) != _calls(one.orelse):
-            yield one.test, _calls(one.body)
-        elif isinstance(one, ast.BoolOp) and step.covers(one) and _calls(one.values[-1]) and not any(map(_calls, one.values[:-1])):
-            yield from ((value, isinstance(one.op, ast.And)) for value in one.values[:-1])
+    for node in ast.walk(header):
+        if isinstance(node, ast.IfExp) and step.covers(node) and _calls(node.body) != _calls(node.orelse):
+            yield node.test, _calls(node.body)
+        elif isinstance(node, ast.BoolOp) and step.covers(node) and _calls(node.values[-1]) and not any(map(_calls, node.values[:-1])):
+            yield from ((value, isinstance(node.op, ast.And)) for value in node.values[:-1])
 
 
 def _calls(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Call) for one in ast.walk(node))
+    return any(isinstance(child, ast.Call) for child in ast.walk(node))
 
 
 def _parts(test: ast.expr, held: bool) -> Iterator[tuple[ast.expr, Wanted]]:
@@ -225,16 +227,16 @@ def _variable(value: ast.expr) -> str | None:
 
 
 def _of_environment(name: str, step: Step) -> str | None:
-    known = {one.lower(): variable for one, variable in step.environment}
+    known = {text.lower(): variable for text, variable in step.environment}
     return known.get(name.lower())
 
 
 def _assigned(name: str, step: Step) -> ast.expr | None:
     """What the function gives this name or attribute before the row, if that is one value, and `x` of `getattr(self, "x", None)`."""
     values = [
-        one.value
-        for one in ast.walk(step.node)
-        if isinstance(one, ast.Assign) and one.lineno < step.row and any(dotted(target) == name for target in one.targets)
+        node.value
+        for node in ast.walk(step.node)
+        if isinstance(node, ast.Assign) and node.lineno < step.row and any(dotted(target) == name for target in node.targets)
     ]
     if len(values) != 1:
         return None
@@ -256,7 +258,7 @@ def _argument(name: str, number: int, steps: Sequence[Step], called: Sequence[as
             return _passed(name, called)
         if (given := _given(name, step, call)) is not None:
             return _resolved(given, number - 1, steps, called, depth + 1)
-        if caller.node.args.kwarg is None or not any(one.arg is None for one in call.keywords):
+        if caller.node.args.kwarg is None or not any(keyword.arg is None for keyword in call.keywords):
             return None
         number -= 1
     return _of_users_call(name, step, called)
@@ -264,8 +266,8 @@ def _argument(name: str, number: int, steps: Sequence[Step], called: Sequence[as
 
 def _call_of(step: Step, caller: Step) -> ast.Call | None:
     """The call in the caller's row that leads to the function: by its name, or the only one of the row."""
-    calls = [one for one in ast.walk(caller.node) if isinstance(one, ast.Call) and caller.covers(one)]
-    named = [one for one in calls if _last(one) == step.node.name]
+    calls = [node for node in ast.walk(caller.node) if isinstance(node, ast.Call) and caller.covers(node)]
+    named = [call for call in calls if _last(call) == step.node.name]
     return named[0] if len(named) == 1 else calls[0] if len(calls) == 1 else None
 
 
@@ -274,30 +276,34 @@ def _last(call: ast.Call) -> str:
 
 
 def _given(name: str, step: Step, call: ast.Call) -> ast.expr | None:
-    keyword = next((one.value for one in call.keywords if one.arg == name), None)
+    keyword = next((item.value for item in call.keywords if item.arg == name), None)
     if keyword is not None:
         return keyword
     at = step.parameters.index(name) if name in step.parameters else len(call.args)
-    positional = name in [one.arg for one in (*step.node.args.posonlyargs, *step.node.args.args)]
+    positional = name in [posonlyarg.arg for posonlyarg in (*step.node.args.posonlyargs, *step.node.args.args)]
     given = call.args[at] if positional and at < len(call.args) else None
-    return None if given is None or any(isinstance(one, ast.Starred) for one in call.args[: at + 1]) else given
+    return None if given is None or any(isinstance(argument, ast.Starred) for argument in call.args[: at + 1]) else given
 
 
 def _of_users_call(name: str, step: Step, called: Sequence[ast.Call]) -> _Found | None:
     """The argument of the user's call, where that surely calls the function: by its name, or because it names the argument."""
     if (found := _passed(name, called)) is not None:
         return found
-    named = [one for one in called if _last(one) == step.node.name]
+    named = [call for call in called if _last(call) == step.node.name]
     if len(named) != 1:
-        named = [one for one in called if step.node.name in ("__init__", "forward", "__call__")] if len(called) == 1 else []
-    if len(named) != 1 or any(one.arg is None for one in named[0].keywords) or any(isinstance(one, ast.Starred) for one in named[0].args):
+        named = [item for item in called if step.node.name in ("__init__", "forward", "__call__")] if len(called) == 1 else []
+    if (
+        len(named) != 1
+        or any(keyword.arg is None for keyword in named[0].keywords)
+        or any(isinstance(argument, ast.Starred) for argument in named[0].args)
+    ):
         return None
     return _Found("argument", name, named[0], _given(name, step, named[0]))
 
 
 def _passed(name: str, called: Sequence[ast.Call]) -> _Found | None:
     """The argument by its name, where one call of the line names it."""
-    found = [(call, one.value) for call in called for one in call.keywords if one.arg == name]
+    found = [(call, keyword.value) for call in called for keyword in call.keywords if keyword.arg == name]
     return _Found("argument", name, *found[0]) if len(found) == 1 else None
 
 

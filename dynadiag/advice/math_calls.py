@@ -50,7 +50,9 @@ def _is_positive(place: Place, node: ast.expr, steps: int = 0) -> bool:
         if isinstance(node.op, ast.Pow):
             return _is_two([node.right])
         square = isinstance(node.op, ast.Mult) and ast.dump(node.left) == ast.dump(node.right)
-        both = isinstance(node.op, ast.Add | ast.Mult) and all(_is_positive(place, one, steps + 1) for one in (node.left, node.right))
+        both = isinstance(node.op, ast.Add | ast.Mult) and all(
+            _is_positive(place, expression, steps + 1) for expression in (node.left, node.right)
+        )
         return square or both
     if isinstance(node, ast.Compare):
         return True
@@ -59,7 +61,7 @@ def _is_positive(place: Place, node: ast.expr, steps: int = 0) -> bool:
     return (
         isinstance(node, ast.Name)
         and place.is_assigned(node.id)
-        and all(_is_positive(place, one, steps + 1) for one in place.values(node.id))
+        and all(_is_positive(place, item, steps + 1) for item in place.values(node.id))
     )
 
 
@@ -85,8 +87,10 @@ def computed_with_torch(context: BreakContext, reads: Sequence[ast.Call], calls:
     line, place = context.line, context.place
     if place is None or not all(_never_raises(place, place.at(line, call)) for call in calls):
         return
-    changes: list[tuple[ast.AST, str]] = [(call.func, f"torch.{math_function(call)}") for call in {id(one): one for one in calls}.values()]
-    changes += [(one, detached(tensor_of(line, one))) for one in reads]
+    changes: list[tuple[ast.AST, str]] = [
+        (call.func, f"torch.{math_function(call)}") for call in {id(item): item for item in calls}.values()
+    ]
+    changes += [(read, detached(tensor_of(line, read))) for read in reads]
     yield from rewrite(context, "item-math", line.replaced_all(changes), _TEXT)
 
 

@@ -35,7 +35,7 @@ def _without_out(line: SourceLine, call: ast.Call) -> str | None:
     """`y = torch.add(x, 1)` for `torch.add(x, 1, out=y)`."""
     out = next(keyword for keyword in call.keywords if keyword.arg == "out")
     target = _name_of_a_tensor(out.value)
-    parts = [line.text(one) for one in (*call.args, *(keyword for keyword in call.keywords if keyword is not out))]
+    parts = [line.text(argument) for argument in (*call.args, *(keyword for keyword in call.keywords if keyword is not out))]
     return f"{target} = {line.text(call.func)}({', '.join(parts)})" if target is not None else None
 
 

@@ -56,7 +56,7 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
     if mutation.code == codes.AUTOGRAD_REFUSED_WRITE and not _written_here_only(mutation, run):
         return ()  # out of place, the caller or another name no longer gets the new values
-    return tuple(_beyond_the_cache(one, mutation, process) for one in rule(mutation))
+    return tuple(_beyond_the_cache(advice, mutation, process) for advice in rule(mutation))
 
 
 def _beyond_the_cache(advice: Advice, mutation: Mutation, process: Process | None) -> Advice:
@@ -94,7 +94,7 @@ def _is_replaced(mutation: Mutation, run: Run) -> bool:
     owner, _, name = written.rpartition(".")
     kept = _KEPT_SOURCE.fullmatch(mutation.input)
     name = name if owner or kept is None else kept["root"] or name
-    changes = (one for changes in changed_objects(run).values() for one in changes)
+    changes = (change for changes in changed_objects(run).values() for change in changes)
     return any(source in (owner or written, written) and replaces(name, line) for source, line in changes)
 
 
@@ -102,15 +102,15 @@ def _is_replaced(mutation: Mutation, run: Run) -> bool:
 def _first_compilations(run: Run) -> Mapping[tuple[int, int, int | None], str]:
     """By process, epoch and torch's number of the code: its first version that has a graph or ended at a break."""
     found: dict[tuple[int, int, int | None], str] = {}
-    for one in run.frames:
-        if one.outcome in ("compiled", "broke"):
-            found.setdefault(one.key[:3], one.id)
+    for frame in run.frames:
+        if frame.outcome in ("compiled", "broke"):
+            found.setdefault(frame.key[:3], frame.id)
     return found
 
 
 def _written_here_only(mutation: Mutation, run: Run) -> bool:
     """Whether the tensor that the line writes surely is the function's own: made there, and with no other name up to the line."""
-    site = next((one for one in mutation.sites if one.get("own")), None)
+    site = next((mapping for mapping in mutation.sites if mapping.get("own")), None)
     file, at, line = (None, None, None) if site is None else (site.get("file"), site.get("line"), parse_line(site.get("code")))
     place = function_around(run, file, at) if isinstance(file, str) and isinstance(at, int) else None
     if place is None or line is None:
@@ -120,7 +120,7 @@ def _written_here_only(mutation: Mutation, run: Run) -> bool:
     name = None if target is None else dotted(target)
     if name is None or not place.is_local(name) or has_other_name(place, name):
         return False
-    return all(is_new(place, one) for one in place.values(name))
+    return all(is_new(place, expression) for expression in place.values(name))
 
 
 def why_nothing(mutation: Mutation) -> str | None:
@@ -136,7 +136,7 @@ def _is_free(mutation: Mutation) -> bool:
 
 def _line(mutation: Mutation) -> str | None:
     """The user's own line of the first write, or None when it is in a library."""
-    site = next((one for one in mutation.sites if one.get("own")), None)
+    site = next((mapping for mapping in mutation.sites if mapping.get("own")), None)
     code = site.get("code") if site is not None else None
     return code if isinstance(code, str) else None
 

@@ -54,8 +54,8 @@ def prints(context: BreakContext) -> Iterator[Said]:
 
 def _formats_in_a_loop(context: BreakContext) -> bool:
     """Whether the line formats what a comprehension goes through: a tensor among it breaks before the print does (seen on 2.15)."""
-    loops = [one for one in context.caller.nodes if isinstance(one, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)]
-    return any(isinstance(inner, ast.FormattedValue) for one in loops for inner in ast.walk(one))
+    loops = [node for node in context.caller.nodes if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)]
+    return any(isinstance(inner, ast.FormattedValue) for loop in loops for inner in ast.walk(loop))
 
 
 def quiet_print(context: BreakContext) -> Iterator[Said]:
@@ -94,11 +94,11 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
             changes.append((read, f"f{quote}{{{inner}}}{quote}"))
         else:
             return
-    shown = [one.value for one in ast.walk(call) if isinstance(one, ast.FormattedValue)]
-    shown += [one for one in call.args if not isinstance(one, ast.JoinedStr)]
+    shown = [node.value for node in ast.walk(call) if isinstance(node, ast.FormattedValue)]
+    shown += [argument for argument in call.args if not isinstance(argument, ast.JoinedStr)]
     # A number that changes is a symbol among the arguments, at which the print breaks as before, and in a text a constant, compiled for
     # each value; `{meter.avg:.4f}` ended the compilation with a ValueError (2.15).
-    if not all(isinstance(one, ast.Constant) or any(one is read for read, _ in changes) for one in shown):
+    if not all(isinstance(expression, ast.Constant) or any(expression is read for read, _ in changes) for expression in shown):
         return
     text = (
         "Print text made from the tensor, after the graph (call `torch._dynamo.config.reorderable_logging_functions.add(print)` once "
@@ -160,7 +160,7 @@ def loggers(context: BreakContext) -> Iterator[Said]:
         return
     guard = tuple(_guarded(context, "logger-guard", _logged_by(context)))
     found = () if (context.editable or context.direct) and _reads(context) else tuple(_configured(context))
-    yield from (one for one in found if not (guard and leaves_out(one)))  # one line rather than every logger of the program
+    yield from (advice for advice in found if not (guard and leaves_out(advice)))  # one line rather than every logger of the program
     yield from guard
     yield from withhold("Dynamo does not trace into loggers, and this call is part of a longer line")
 
@@ -191,7 +191,7 @@ def _logs_words(context: BreakContext) -> bool:
     """Whether the line gives the logger words alone: a number may be a symbol in the next version, at which the call breaks as before."""
     found = _LOGGER.search(context.gb_context)
     call = next(context.caller.methods(*LOGGER_METHODS, *([found["method"]] if found is not None else [])), None)
-    return call is not None and all(isinstance(one, ast.Constant) for one in call.args)
+    return call is not None and all(isinstance(argument, ast.Constant) for argument in call.args)
 
 
 def _compiled_alone(context: BreakContext) -> bool:
@@ -293,8 +293,8 @@ def streams(context: BreakContext) -> Iterator[Said]:
     if heard and call is not None and ending is not None and context.options.known("dynamo", "reorderable_logging_functions") != "no":
         said = f"Print instead, and call `{full}.add(print)` once before the first call: Dynamo then prints after the graph has run"
         after = context.line.replaced(call, f"print({ending[1]}{ending[2]})")
-        for one in rewrite(context, "write-print", after, said, options=(full,)):
-            yield replace(one, before=_with_flush(context) or one.before)
+        for advice in rewrite(context, "write-print", after, said, options=(full,)):
+            yield replace(advice, before=_with_flush(context) or advice.before)
     yield from guarded(context, "write-guard", "sys.stdout.write", "sys.stderr.write")
     yield from withhold("a graph cannot write to a stream")
 
@@ -334,7 +334,7 @@ def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Ite
     takes = kinds <= _REORDERABLE and (name in ("print", "warn") or _logs_later(context))
     function = _unheard(context, name) if takes else None
     why = f". `reorderable_logging_functions` may lose it: Dynamo inlines {quoted(function)}" if function else ""
-    yield from (replace(one, text=f"{one.text}{why}") for one in found)
+    yield from (replace(advice, text=f"{advice.text}{why}") for advice in found)
 
 
 def _logged_by(context: BreakContext) -> str:

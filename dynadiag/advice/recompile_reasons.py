@@ -29,8 +29,10 @@ def split_off(cause: Cause) -> Split | None:
 
 def split_reason(splits: Sequence[Split]) -> str:
     """In one sentence that these breaks are why the code has versions of its own."""
-    breaks = unique(f"{one.gb_id or 'a graph break'}{'' if one.place is None else f' at {short_place(one.place)}'}" for one in splits)
-    outer = unique(one.outer for one in splits)
+    breaks = unique(
+        f"{split.gb_id or 'a graph break'}{'' if split.place is None else f' at {short_place(split.place)}'}" for split in splits
+    )
+    outer = unique(item.outer for item in splits)
     end, those = ("ends", "that break") if len(breaks) == 1 else ("end", "those breaks")
     graphs = "graph" if len(outer) == 1 else "graphs"
     all_breaks, all_outer = (listed(names, between=" and " if len(names) == _TWO else ", ") for names in (breaks, outer))

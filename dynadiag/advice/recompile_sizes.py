@@ -64,12 +64,12 @@ def _marked(cause: Cause) -> Iterable[Advice]:
     if cause.dynamic is not True or cause.stays >= cause.recompiles or dimension(cause.source) not in cause.varying:
         return
     given = [cause.passed(tensor) for tensor, _ in cause.varying]
-    found = [one for one in given if one is not None]
+    found = [argument for argument in given if argument is not None]
     others = [[cause.passed(tensor, at) for tensor, _ in cause.varying] for at in cause.entered[1:]]
-    same = all(one is not None and one.text == first.text for line in others for one, first in zip(line, found, strict=False))
-    if len(found) < len(given) or not same or (others and not all(one.is_name for one in found)):
+    same = all(item is not None and item.text == first.text for line in others for item, first in zip(line, found, strict=False))
+    if len(found) < len(given) or not same or (others and not all(element.is_name for element in found)):
         return
-    if any(one.is_name and re.split(r"[.\[]", one.text, maxsplit=1)[0] in cause.passed_before for one in found):
+    if any(entry.is_name and re.split(r"[.\[]", entry.text, maxsplit=1)[0] in cause.passed_before for entry in found):
         return
     marks = sorted(zip(found, (index for _, index in cause.varying), strict=True), key=lambda mark: (mark[0].node.col_offset, mark[1]))
     line, told = cause.line, [f"dimension {index} of `{one.text}`" for one, index in marks]
@@ -90,7 +90,7 @@ def _marked(cause: Cause) -> Iterable[Advice]:
 def _where(cause: Cause) -> str:
     """The calls that the marks belong before: where they are, when that is not the one line that the finding shows."""
     if len(cause.entered) > 1:
-        return f"each of the calls at {listed([short_place(one) for one in cause.entered])}"
+        return f"each of the calls at {listed([short_place(location) for location in cause.entered])}"
     (only,) = cause.entered
     same = cause.call is not None and (cause.call.file, cause.call.line) == (only.file, only.line)
     return "the call" if same else f"the call at {short_place(only)}"

@@ -30,7 +30,7 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
         if not is_learning_rate(cause) or cause.one_group is False:
             return ()
         unsure = "" if cause.one_group else "Where the optimizer has one group of parameters: "
-        return (replace(one, text=f"{unsure}{one.text}") for one in _learning_rate())
+        return (replace(advice, text=f"{unsure}{advice.text}") for advice in _learning_rate())
     if is_module_integer(cause):
         return _module_integer(cause)
     if cause.made_constant:
@@ -111,7 +111,7 @@ def _as_factor(cause: Cause) -> Iterable[Advice]:
     call = None if function is None else function.only_call_with("alpha", cause.source)
     if function is None or call is None or len(call.keywords) != 1 or not call.args or not _ADDS.search(function.text(call.func)):
         return
-    factor, given = call.keywords[0].value, [function.text(one) for one in call.args]
+    factor, given = call.keywords[0].value, [function.text(argument) for argument in call.args]
     number = function.text(factor) if isinstance(factor, ast.Name | ast.Attribute) else f"({function.text(factor)})"
     multiplied = given[-1] if isinstance(call.args[-1], ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({given[-1]})"
     yield Advice(
@@ -146,7 +146,7 @@ def _ends_there(line: SourceLine) -> bool:
 def _reads(line: SourceLine, kept: str) -> bool:
     """Whether the line names the count beside the call, so that it may read it once the function was called."""
     inside = {id(node) for node in ast.walk(the_call(line) or ast.Pass())}
-    return any(dotted(one) == kept.partition("[")[0] for one in line.nodes if id(one) not in inside)
+    return any(dotted(child) == kept.partition("[")[0] for child in line.nodes if id(child) not in inside)
 
 
 def condition_advice(cause: Cause) -> Iterable[Advice]:
@@ -157,7 +157,7 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
         return
     calls = [node for node in line.nodes if _of_math(node, cause.source)]
     everywhere = () if cause.function is None else cause.function.math_calls(cause.source)
-    alone = all({one.id for one in ast.walk(call) if isinstance(one, ast.Name)} == {cause.source, "math"} for call in calls)
+    alone = all({child.id for child in ast.walk(call) if isinstance(child, ast.Name)} == {cause.source, "math"} for call in calls)
     if cause.function is None or len(cause.entered) != 1 or not (cause.float32 and cause.function.meet_tensors(everywhere)):
         return
     if calls and alone and len(everywhere) <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
@@ -166,14 +166,14 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
             f"`{done}` needs the value of `{cause.source}`, so each value is compiled separately. Compute `torch.tensor({done})` "
             f"before the call, pass it as one more argument, and use that in place of `{done}`."
         )
-        text += f" Do the same with {listed([f'`{one}`' for one in others])}." if others else ""
+        text += f" Do the same with {listed([f'`{name}`' for name in others])}." if others else ""
         yield Advice(slug="math-outside", text=text)
 
 
 def _of_math(node: ast.AST, source: str) -> bool:
     """Whether this is a call of `math` that reads the number."""
     called = isinstance(node, ast.Call) and (dotted(node.func) or "").startswith("math.")
-    return called and any(isinstance(one, ast.Name) and one.id == source for one in ast.walk(node))
+    return called and any(isinstance(child, ast.Name) and child.id == source for child in ast.walk(node))
 
 
 _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)

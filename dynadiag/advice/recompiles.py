@@ -85,7 +85,7 @@ def _state_before(cause: Cause) -> Iterable[Advice]:
     """A setting that stays what it is until somebody sets it again: once, before the first compiled call."""
     if not cause.set_at:
         return
-    lines = listed([f"`{one.code}` ({short_place(one)})" for one in cause.set_at])
+    lines = listed([f"`{location.code}` ({short_place(location)})" for location in cause.set_at])
     text = f"{lines} sets `{cause.source}`, for which torch compiles each value separately. Set it once, before the first compiled call."
     yield Advice(slug="state-before-compile", text=text)
 
@@ -110,7 +110,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
 
 def _generates(cause: Cause) -> bool:
     """Whether a `generate` of transformers calls the model: it makes caches of its own, of another length for each prompt."""
-    lines = (parse_line(one.code) for one in (cause.call, *cause.entered) if one is not None)
+    lines = (parse_line(location.code) for location in (cause.call, *cause.entered) if location is not None)
     return any(next(line.methods("generate"), None) is not None for line in lines)
 
 

@@ -32,7 +32,7 @@ def in_compiled_function(frame: Frame | None, stack: Sequence[Location], run: Ru
         return False
     last, key, compiled = stack[-1], (frame.key.process, frame.key.epoch), compiled_in_epochs(run)
     itself = last.file == frame.file and source_function(last.function) == source_function(frame.name)
-    return itself and not any((one.file, source_function(one.function), *key) in compiled for one in stack[:-1])
+    return itself and not any((location.file, source_function(location.function), *key) in compiled for location in stack[:-1])
 
 
 def unheard(event: BreakEvent | GraphBreak, run: Run) -> Mapping[str, str]:
@@ -67,11 +67,11 @@ def _inlined(run: Run) -> Mapping[tuple[int, int], tuple[dict[str, str], dict[Lo
         names, lines = found.setdefault((frame.key.process, frame.key.epoch), ({}, {}))
         if in_compiled_function(frame, stack, run):
             if said is not None and _is_other_later(event, stack[-1], run):
-                names.setdefault(next(one for one in said.groups() if one), "")
+                names.setdefault(next(group for group in said.groups() if group), "")
             continue
         function = source_function(stack[-1].function) or ""
         if said is not None:
-            names[next(one for one in said.groups() if one)] = function
+            names[next(item for item in said.groups() if item)] = function
         if event.torch_frame is not None and len(lines) < _MOST_SITES:
             lines.setdefault(event.torch_frame, function)
     return found

@@ -39,25 +39,25 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
         yield from prints(context)
     else:
         division = _division(context.place)
-        if division is not None and context.place is not None and any(isinstance(one, ast.Try) for one in context.place.around(division)):
+        if division is not None and context.place is not None and any(isinstance(node, ast.Try) for node in context.place.around(division)):
             yield from withhold(f"{quoted(context.place.whole(division))} raises a ZeroDivisionError that the function may catch")
             return
         zero = "" if division is None else "; zero then gives infinity, not a ZeroDivisionError"
         found = tuple(_kept(context, reads)) or tuple(_captured(context, reads))
-        yield from (replace(one, text=f"{one.text}{zero}") for one in found) if found else withhold(_who_needs(context, reads))
+        yield from (replace(advice, text=f"{advice.text}{zero}") for advice in found) if found else withhold(_who_needs(context, reads))
 
 
 def _all_reads(line: SourceLine, place: Place | None) -> list[ast.Call]:
     """The reads on the line, and its other casts of what is surely a tensor: one that stays would break as before."""
     reads = scalar_calls(line)
     casts = (
-        [one for one in line.calls("float", "int", "bool") if len(one.args) == 1 and one not in reads]
+        [call for call in line.calls("float", "int", "bool") if len(call.args) == 1 and call not in reads]
         if reads and place is not None
         else []
     )
     inside = {id(node) for read in reads for node in ast.walk(read)}
-    given = ((one, place.at(line, one.args[0]) if place is not None else None) for one in casts if id(one) not in inside)
-    return reads + [one for one, tensor in given if tensor is not None and place is not None and place.is_tensor(tensor)]
+    given = ((cast, place.at(line, cast.args[0]) if place is not None else None) for cast in casts if id(cast) not in inside)
+    return reads + [item for item, tensor in given if tensor is not None and place is not None and place.is_tensor(tensor)]
 
 
 def _division(place: Place | None) -> ast.BinOp | None:
@@ -66,7 +66,7 @@ def _division(place: Place | None) -> ast.BinOp | None:
     if place is None or own is None:
         return None
     found = raising(place.node, range(own.lineno, (own.end_lineno or own.lineno) + 1))
-    return next((one for one in found if isinstance(one.op, ast.Div) and not place.is_tensor(one.left)), None)
+    return next((node for node in found if isinstance(node.op, ast.Div) and not place.is_tensor(node.left)), None)
 
 
 def _is_logged(context: BreakContext) -> bool:
@@ -81,7 +81,7 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
     place = context.place
     if place is not None and _counts(place):
         return "the function keeps a count, and without this break each of its values may be another version of the whole function"
-    nodes = [] if place is None else [node for one in reads if (node := place.at(context.line, one)) is not None]
+    nodes = [] if place is None else [node for read in reads if (node := place.at(context.line, read)) is not None]
     use = next(filter(None, (place.number_use(node) for node in nodes)), None) if place is not None else None
     text = "" if use is None or place is None else place.whole(use)
     if isinstance(use, ast.Call) and (dotted(use.func) or "").rpartition(".")[2] in ("clamp", "clip") and not _is_both(use):
@@ -98,22 +98,22 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
 
 def _is_both(clamp: ast.Call) -> bool:
     """Whether the two bounds are made of one name: `torch.clamp(x, -k, k)`."""
-    bounds = [one.value for one in clamp.keywords] + clamp.args[-2:]
-    names = [{one.id for one in ast.walk(bound) if isinstance(one, ast.Name)} for bound in bounds[-2:]]
+    bounds = [keyword.value for keyword in clamp.keywords] + clamp.args[-2:]
+    names = [{node.id for node in ast.walk(bound) if isinstance(node, ast.Name)} for bound in bounds[-2:]]
     return len(names) > 1 and bool(names[0] & names[1])
 
 
 def _kept(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """The tensors in place of the numbers, if all that becomes of them is arithmetic with tensors."""
     line, place = context.line, context.place
-    if place is None or not place.float32 or any(_aliased(place, line, one) or dotted(one.func) in ("int", "bool") for one in reads):
+    if place is None or not place.float32 or any(_aliased(place, line, call) or dotted(call.func) in ("int", "bool") for call in reads):
         return
-    if not all(_is_single(place, line, one) for one in reads):
+    if not all(_is_single(place, line, item) for item in reads):
         return  # a tensor of shape (1,) in the number's place gives the result another shape
-    calls = [of_math(line, one) for one in reads]
+    calls = [of_math(line, element) for element in reads]
     if any(calls):
-        around = [place.at(line, one) for one in calls if one is not None]
-        if None not in calls and all(one is not None and place.tensor_serves(one) for one in around):
+        around = [place.at(line, entry) for entry in calls if entry is not None]
+        if None not in calls and all(expression is not None and place.tensor_serves(expression) for expression in around):
             yield from computed_with_torch(context, reads, [one for one in calls if one is not None])
         return
     changes = []
@@ -137,7 +137,7 @@ def _meets_number(place: Place, node: ast.AST | None, seen: frozenset[str] = fro
         around = place.parent(around)
     if isinstance(around, ast.BinOp):
         return not any(map(place.is_tensor, (around.left, around.right)))
-    names = {one.id for one in around.targets if isinstance(one, ast.Name)} - seen if isinstance(around, ast.Assign) else set()
+    names = {target.id for target in around.targets if isinstance(target, ast.Name)} - seen if isinstance(around, ast.Assign) else set()
     return any(_meets_number(place, read, seen | names) for name in names for read in place.reads(name))
 
 
@@ -168,7 +168,7 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
     use = line.parent(read)
     if not isinstance(use, ast.Call) or dotted(use.func) not in ("max", "min") or use.keywords or len(use.args) != 2:
         return None
-    other = next(one for one in use.args if one is not read)
+    other = next(argument for argument in use.args if argument is not read)
     if not isinstance(other, ast.Constant) or type(other.value) not in (int, float):
         return None
     return use, f"{detached(tensor_of(line, read))}.clamp({'min' if dotted(use.func) == 'max' else 'max'}={line.text(other)})"
@@ -176,29 +176,29 @@ def _bounded(line: SourceLine, read: ast.Call) -> tuple[ast.Call, str] | None:
 
 def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
     """`capture_scalar_outputs`, which holds for the whole program: only where no number that any line reads decides anything."""
-    read = [(context.line, context.place, one) for one in reads]
+    read = [(context.line, context.place, call) for call in reads]
     if context.place is None or _counts(context.place) or not (calls_only_torch(context.place) or _traces_behind(context, context.place)):
         return
-    kept = all(_is_kept(*one) for one in read)
-    if not (context.returns or kept) or not all(_is_kept(*one) or _symbol_serves(context, *one) for one in (*context.reads, *read)):
+    kept = all(_is_kept(*pair) for pair in read)
+    if not (context.returns or kept) or not all(_is_kept(*entry) or _symbol_serves(context, *entry) for entry in (*context.reads, *read)):
         return
     text = (
         "Let Dynamo capture the number in the graph: nothing that the function does with it needs its value while it is traced (what takes "
         "it may recompile once more)"
     )
-    if any(dotted(one.func) == "float" and not _is_detached(one.args[0]) for one in reads):
+    if any(dotted(item.func) == "float" and not _is_detached(item.args[0]) for item in reads):
         text += "; torch's warning about `float` of a tensor that requires grad is then not given"
     yield from option(context, "item-capture", "capture_scalar_outputs", " = True", text)
 
 
 def _counts(place: Place) -> bool:
     """Whether the function keeps a count outside of itself: code behind a break has it as a local, a whole function guards on its value."""
-    shared = {name for one in ast.walk(place.node) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names}
-    counts = [one for one in ast.walk(place.node) if isinstance(one, ast.AugAssign) and one is not place.statement()]
+    shared = {name for node in ast.walk(place.node) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    counts = [child for child in ast.walk(place.node) if isinstance(child, ast.AugAssign) and child is not place.statement()]
     return any(
-        (isinstance(one.target, ast.Attribute) or dotted(one.target) in shared)
-        and not (place.is_tensor(one.target) or place.is_tensor(one.value))
-        for one in counts
+        (isinstance(count.target, ast.Attribute) or dotted(count.target) in shared)
+        and not (place.is_tensor(count.target) or place.is_tensor(count.value))
+        for count in counts
     )
 
 
@@ -212,8 +212,8 @@ def _traces_behind(context: BreakContext, place: Place) -> bool:
     All other code of the run was compiled, and where the whole function ran eager (a break in a loop), it keeps no count: a number of a
     module's that changes with each call is another version each time.
     """
-    counts = (one for one in ast.walk(place.node) if isinstance(one, ast.AugAssign) and one is not place.statement())
-    return context.only_reads and not (blocks_around(place) and any(isinstance(one.target, ast.Attribute) for one in counts))
+    counts = (node for node in ast.walk(place.node) if isinstance(node, ast.AugAssign) and node is not place.statement())
+    return context.only_reads and not (blocks_around(place) and any(isinstance(count.target, ast.Attribute) for count in counts))
 
 
 def _is_kept(line: SourceLine, place: Place | None, read: ast.Call | None) -> bool:
@@ -280,10 +280,10 @@ def _listed(context: BreakContext, place: Place) -> Iterator[Advice]:
         return
     call, target = statement.value, statement.targets[0]
     listed = call.func if isinstance(call.func, ast.Attribute) and call.func.attr == "tolist" and not call.args else None
-    names = [one.id for one in target.elts if isinstance(one, ast.Name)] if isinstance(target, ast.Tuple) else []
+    names = [element.id for element in target.elts if isinstance(element, ast.Name)] if isinstance(target, ast.Tuple) else []
     if listed is None or not names or len(names) != len(getattr(target, "elts", ())) or place.is_written(dotted(listed.value) or ""):
         return
-    if all(place.is_bound_once(one) and all(map(place.tensor_serves, place.reads(one))) for one in names):
+    if all(place.is_bound_once(name) and all(map(place.tensor_serves, place.reads(name))) for name in names):
         text = "Use the elements as 0-d tensors instead of Python numbers: every use computes with them"
         yield from rewrite(context, "tolist-unbind", line.replaced(call, f"{line.text(listed.value)}.detach().unbind()"), text)
 

@@ -92,8 +92,8 @@ def _makes_optimizer(line: SourceLine) -> bool:
 
 def _computes_gradient(place: Place) -> bool:
     """Whether the function calls a `backward()` or something of `torch.autograd`."""
-    attributes = [one for one in ast.walk(place.node) if isinstance(one, ast.Attribute)]
-    return any(one.attr == "backward" or "autograd" in (dotted(one) or "").split(".")[:-1] for one in attributes)
+    attributes = [node for node in ast.walk(place.node) if isinstance(node, ast.Attribute)]
+    return any(attribute.attr == "backward" or "autograd" in (dotted(attribute) or "").split(".")[:-1] for attribute in attributes)
 
 
 def compile_once(model: str, *, in_place: bool) -> str:
@@ -124,7 +124,7 @@ def compiled_name(model: str) -> str:
 
 def _wants_gradient(place: Place) -> bool:
     """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
-    names = {one.attr for one in ast.walk(place.node) if isinstance(one, ast.Attribute)}
+    names = {node.attr for node in ast.walk(place.node) if isinstance(node, ast.Attribute)}
     return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
 
 
@@ -136,7 +136,7 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
     history is kept for a second backward (torch 2.11 and 2.15).
     """
     place, given = context.place, context.line.given("create_graph", "retain_graph")
-    again = any(isinstance(one, ast.Constant) and one.value is True for one in given)
+    again = any(isinstance(expression, ast.Constant) and expression.value is True for expression in given)
     if again and (context.torch is None or context.torch < _KEEPS_HISTORY):
         yield from withhold(
             "`create_graph=True` and `retain_graph=True` keep the history for a second backward, which this torch does not trace"
@@ -163,16 +163,19 @@ def autograd_grad(context: BreakContext) -> Iterator[Said]:
 
 def _is_plain_loop(place: Place) -> bool:
     """Whether only loops over `range(...)` are around the line, and nothing in the function asks, catches or makes text."""
-    loops = {id(one) for one in blocks_around(place) if isinstance(one, ast.For) and ast.unparse(one.iter).startswith("range(")}
-    plain = all(id(one) in loops for one in blocks_around(place))
+    loops = {id(node) for node in blocks_around(place) if isinstance(node, ast.For) and ast.unparse(node.iter).startswith("range(")}
+    plain = all(id(child) in loops for child in blocks_around(place))
     asks = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.Try, ast.With, ast.JoinedStr, ast.comprehension, ast.Lambda)
-    return plain and not any(isinstance(one, asks) or (isinstance(one, ast.For) and id(one) not in loops) for one in ast.walk(place.node))
+    return plain and not any(
+        isinstance(descendant, asks) or (isinstance(descendant, ast.For) and id(descendant) not in loops)
+        for descendant in ast.walk(place.node)
+    )
 
 
 def _traced(context: BreakContext, place: Place) -> list[str]:
     """The modules that the function also calls before the line: Dynamo has traced them up to it."""
-    calls = (one for one in ast.walk(place.node) if isinstance(one, ast.Call) and one.lineno < place.row)
-    return [name for one in calls if (name := dotted(one.func)) in context.modules]
+    calls = (node for node in ast.walk(place.node) if isinstance(node, ast.Call) and node.lineno < place.row)
+    return [name for call in calls if (name := dotted(call.func)) in context.modules]
 
 
 def _requires_inside(context: BreakContext, place: Place, *, made: bool) -> str | None:
@@ -181,15 +184,18 @@ def _requires_inside(context: BreakContext, place: Place, *, made: bool) -> str 
     With `trace_autograd_ops` torch 2.15 takes it into the graph for a tensor that the function has made, not for an input; 2.11 for none.
     `made`: also those that it has made, which torch 2.15 refuses where an output goes back to one (GB8985).
     """
-    found = [one for one in ast.walk(place.node) if isinstance(one, ast.Attribute) and one.attr in ("requires_grad_", "requires_grad")]
+    found = [node for node in ast.walk(place.node) if isinstance(node, ast.Attribute) and node.attr in ("requires_grad_", "requires_grad")]
     if not made and (context.torch is None or context.torch >= _MAKES_LEAVES):
-        stores = [(one.id, one.lineno) for one in ast.walk(place.node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-        found = [
-            one
-            for one in found
-            if isinstance(one.value, ast.Name) and not any(name == one.value.id and row < one.lineno for name, row in stores)
+        stores = [
+            (child.id, child.lineno) for child in ast.walk(place.node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
         ]
-    rows = [one.lineno for one in found if one.lineno < place.row]
+        found = [
+            attribute
+            for attribute in found
+            if isinstance(attribute.value, ast.Name)
+            and not any(name == attribute.value.id and row < attribute.lineno for name, row in stores)
+        ]
+    rows = [item.lineno for item in found if item.lineno < place.row]
     return place.rows[max(rows) - 1].strip() if rows else None
 
 
@@ -209,36 +215,45 @@ def _traced_as_well(place: Place) -> Iterator[ast.stmt]:
     """The statements behind this one that compute a gradient too and keep the history, or leave none of it behind them: the option traces
     each of them (2.11 and 2.15).
     """
-    behind = (one for one in ast.walk(place.node) if isinstance(one, ast.Assign) and one.lineno > place.row and len(_gradients(one)) == 1)
-    yield from (one for one in behind if _keeps_history(one) or _keeps_its_graph(replace(place, row=one.lineno)) is None)
+    behind = (
+        node for node in ast.walk(place.node) if isinstance(node, ast.Assign) and node.lineno > place.row and len(_gradients(node)) == 1
+    )
+    yield from (child for child in behind if _keeps_history(child) or _keeps_its_graph(replace(place, row=child.lineno)) is None)
 
 
 def _gradients(statement: ast.stmt) -> list[ast.Call]:
-    found = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
-    return [one for one in found if dotted(one.func) in ("torch.autograd.grad", "autograd.grad")]
+    found = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return [call for call in found if dotted(call.func) in ("torch.autograd.grad", "autograd.grad")]
 
 
 def _keeps_history(statement: ast.stmt) -> bool:
     """Whether the statement takes a gradient from `torch.autograd.grad(..., create_graph=True)`."""
     calls = _gradients(statement)
-    kept = [word.value for one in calls for word in one.keywords if word.arg == "create_graph"]
+    kept = [word.value for call in calls for word in call.keywords if word.arg == "create_graph"]
     return len(calls) == len(kept) == 1 and isinstance(kept[0], ast.Constant) and kept[0].value is True
 
 
 def _keeps_its_graph(place: Place) -> str | None:
     """What the function computed up to the gradient and still has behind it, other than by `.detach()`; None where there is nothing."""
     own = place.statement()
-    before = [one for one in ast.walk(place.node) if getattr(one, "lineno", place.row) < place.row]
-    stored = next((one for one in before if isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store)), None)
+    before = [child for child in ast.walk(place.node) if getattr(child, "lineno", place.row) < place.row]
+    stored = next(
+        (
+            descendant
+            for descendant in before
+            if isinstance(descendant, ast.Attribute | ast.Subscript) and isinstance(descendant.ctx, ast.Store)
+        ),
+        None,
+    )
     if stored is not None:
         return place.text(stored)
-    names = {one.id for one in before if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    inside = {id(one) for one in ast.walk(own or ast.Pass())}
-    for one in place.behind():
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names and id(one) not in inside:
-            around = (each.func for each in place.around(one) if isinstance(each, ast.Call))
+    names = {part.id for part in before if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    inside = {id(item) for item in ast.walk(own or ast.Pass())}
+    for node in place.behind():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and id(node) not in inside:
+            around = (each.func for each in place.around(node) if isinstance(each, ast.Call))
             if not any(isinstance(each, ast.Attribute) and each.attr == "detach" for each in around):
-                return one.id
+                return node.id
     return None
 
 

@@ -67,8 +67,8 @@ def uncaught_advice(text: str, run: Run, raised_in: str = "") -> tuple[Advice, .
     """What is known for this text of torch or for the function of torch's that raised, then how to see what eager does."""
     reads_number = raised_in.rpartition(".")[2] == _RECORDS_INPUTS and text.startswith("AssertionError")
     found = (NUMBER_READ,) if reads_number else (*_of_returned_view(text, run), *_chosen(text))
-    if any(FUNCTIONAL in one.text for one in run.functions):  # it would run then, with wrong results
-        return tuple(one for one in found if one.slug != "backend-without-aot")
+    if any(FUNCTIONAL in function.text for function in run.functions):  # it would run then, with wrong results
+        return tuple(advice for advice in found if advice.slug != "backend-without-aot")
     return found
 
 
@@ -108,7 +108,9 @@ def caught_in_vain(traced: Sequence[Location], kind: str, run: Run) -> tuple[Adv
     """
     for number in range(len(traced) - 1, 0, -1):
         place = traced[number]
-        function = next((one for one in (*run.functions, *run.library_functions) if _holds(one, place)), None)
+        function = next(
+            (source_function for source_function in (*run.functions, *run.library_functions) if _holds(source_function, place)), None
+        )
         handler = None if function is None or place.line is None else _handler(function, place.line, kind)
         if function is None or handler is None:
             continue
@@ -130,9 +132,9 @@ def _holds(function: SourceFunction, place: Location) -> bool:
 def _handler(function: SourceFunction, line: int, kind: str) -> str | None:
     """The `except` of the function in force at a line that surely catches an error of this name."""
     tree, row = parsed_module(function.text), line - function.line + 1
-    for one in () if tree is None else ast.walk(tree):
-        if isinstance(one, ast.Try) and one.body[0].lineno <= row <= (one.body[-1].end_lineno or 0):
-            for handler in one.handlers:
+    for node in () if tree is None else ast.walk(tree):
+        if isinstance(node, ast.Try) and node.body[0].lineno <= row <= (node.body[-1].end_lineno or 0):
+            for handler in node.handlers:
                 types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
                 names = {"BaseException" if each is None else (dotted(each) or "").rpartition(".")[2] for each in types}
                 known = getattr(builtins, kind, Exception)
@@ -188,7 +190,7 @@ def returned_input(text: str, run: Run) -> Location | None:
     """Where the custom function that such an error names returns one of its inputs as it is."""
     said = _VIEW_RETURNED.search(text)
     names = [] if said is None else [said[1], "forward"]
-    forward = next((one for one in run.functions if one.name.split(".")[-2:] == names), None)
+    forward = next((function for function in run.functions if function.name.split(".")[-2:] == names), None)
     row, name = (0, "") if forward is None else next(_inputs_returned(forward.text), (0, ""))
     return Location(forward.file, forward.line + row - 1, ".".join(names), f"return {name}") if forward is not None and row else None
 
@@ -198,7 +200,7 @@ def _inputs_returned(text: str) -> Iterator[tuple[int, str]]:
     function = parse_function(text)
     if function is None:
         return
-    names = {one.arg for one in function.node.args.args[1:]}
+    names = {argument.arg for argument in function.node.args.args[1:]}
     for node in ast.walk(function.node):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names:
             yield node.lineno, node.value.id

@@ -57,15 +57,15 @@ def _to_call_on(context: BreakContext, node: ast.expr) -> str:
 def out_arguments(context: BreakContext) -> Iterator[Said]:
     """`torch.add(x, y, out=z)` where `z` has another shape and would be resized."""
     call, place = context.line.only_call(), context.place
-    keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
+    keyword = next((item for item in call.keywords if item.arg == "out"), None) if call is not None else None
     if call is not None and keyword is not None and isinstance(keyword.value, ast.Name) and place is not None:
         values = place.values(keyword.value.id)
-        read_before = any(one.lineno < place.row for one in place.reads(keyword.value.id))
-        fresh = not read_before and all(isinstance(one, ast.Call) and dotted(one.func) in _NEW for one in values)
+        read_before = any(read.lineno < place.row for read in place.reads(keyword.value.id))
+        fresh = not read_before and all(isinstance(expression, ast.Call) and dotted(expression.func) in _NEW for expression in values)
         if place.is_local(keyword.value.id) and fresh and place.float32:
             parts = [
-                *(context.line.text(one) for one in call.args),
-                *(context.line.text(one) for one in call.keywords if one is not keyword),
+                *(context.line.text(argument) for argument in call.args),
+                *(context.line.text(element) for element in call.keywords if element is not keyword),
             ]
             after = f"{keyword.value.id} = {context.line.text(call.func)}({', '.join(parts)})"
             yield from rewrite(context, "out-result", after, "Use the result instead of `out=`, whose tensor has a different shape")
@@ -79,11 +79,11 @@ def out_slices(context: BreakContext) -> Iterator[Said]:
     torch looks at the shape first (GB0247), so the result has that of the part (`torch/_dynamo/variables/torch.py`, 2.15).
     """
     call = context.line.only_call()
-    keyword = next((one for one in call.keywords if one.arg == "out"), None) if call is not None else None
+    keyword = next((item for item in call.keywords if item.arg == "out"), None) if call is not None else None
     part = None if keyword is None else keyword.value
     if call is not None and isinstance(part, ast.Subscript) and dotted(part.value) is not None and is_plain_index(part.slice):
-        others = [*call.args, *(one for one in call.keywords if one is not keyword)]
-        computed = f"{context.line.text(call.func)}({', '.join(context.line.text(one) for one in others)})"
+        others = [*call.args, *(element for element in call.keywords if element is not keyword)]
+        computed = f"{context.line.text(call.func)}({', '.join(context.line.text(node) for node in others)})"
         text = "Assign to the part of the tensor instead of `out=`, which Dynamo does not trace for one that is not contiguous"
         yield from rewrite(context, "out-assigned", f"{context.line.text(part)} = {computed}", text)
     yield from withhold("Dynamo does not trace `out=` with a tensor that is not contiguous, and it is not known what else refers to it")
@@ -114,8 +114,8 @@ def set_data(context: BreakContext) -> Iterator[Said]:
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data" and place is not None:
         found = place.statement()
-        itself = any(dotted(one) == dotted(target) for one in ast.walk(statement.value))
-        untouched = all(_is_data(place.parent(one)) for one in place.reads(dotted(target.value) or ""))
+        itself = any(dotted(node) == dotted(target) for node in ast.walk(statement.value))
+        untouched = all(_is_data(place.parent(read)) for read in place.reads(dotted(target.value) or ""))
         if itself and untouched and isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
             name = context.line.text(target.value)
             after = f"with torch.no_grad():\n    {name}.copy_({context.line.text(statement.value)})"

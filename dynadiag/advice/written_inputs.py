@@ -27,18 +27,18 @@ def read_then_written(context: BreakContext) -> str | None:
     place = context.place
     if place is None or place.no_history:
         return None
-    places = (place, *(one for one in context.callers if one.node is not place.node))
-    written = {name for one in places for name in _written(one, context.functions)}
-    return next((name for one in places for name in _read(one) if name in written), None)
+    places = (place, *(caller for caller in context.callers if caller.node is not place.node))
+    written = {name for item in places for name in _written(item, context.functions)}
+    return next((name for element in places for name in _read(element) if name in written), None)
 
 
 def _read(place: Place) -> Iterator[str]:
     """The names of what the function reads up to the end of the row's statement, and in a loop around it."""
     own = place.statement()
     last = place.row if own is None else own.end_lineno or place.row
-    for one in place.up_to(last):
-        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load) and (name := dotted(one)) is not None:
-            parent = place.parent(one)
+    for node in place.up_to(last):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and (name := dotted(node)) is not None:
+            parent = place.parent(node)
             method = parent.attr if isinstance(parent, ast.Attribute) else ""
             if method not in PROPERTIES and not _is_in_place(method):
                 yield name
@@ -48,13 +48,13 @@ def _written(place: Place, functions: Mapping[str, str], depth: int = 0) -> Iter
     """The names of what the function writes into from the row on, other than tensors that it made itself; what it calls of `functions`,
     the user's by their names, counts as well.
     """
-    for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
-        target = _target(place, one)
+    for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
+        target = _target(place, node)
         name = None if target is None else dotted(target)
         if target is not None and name is not None and not (place.is_local(name) and is_new(place, target)):
             yield name
-        if isinstance(one, ast.Call) and depth < _MOST_CALLS:
-            yield from _written_by(one, functions, depth)
+        if isinstance(node, ast.Call) and depth < _MOST_CALLS:
+            yield from _written_by(node, functions, depth)
 
 
 def _written_by(call: ast.Call, functions: Mapping[str, str], depth: int) -> Iterator[str]:
@@ -64,7 +64,9 @@ def _written_by(call: ast.Call, functions: Mapping[str, str], depth: int) -> Ite
     if function is None:
         return
     inner = Place(function.node, function.code, row=function.node.lineno)
-    given = dict(zip(function.parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
+    given = dict(zip(function.parameters, call.args, strict=False)) | {
+        keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None
+    }
     for name in _written(inner, functions, depth + 1):
         passed = dotted(given[name]) if name in given else name if owner == "self" and name.startswith("self.") else None
         if passed is not None:
@@ -79,7 +81,7 @@ def _target(place: Place, node: ast.AST) -> ast.expr | None:
         return node.target if place.is_tensor(node.target) else None
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         base = _base(node)
-        cut = any(isinstance(one, ast.Slice | ast.Tuple) for one in ast.walk(node.slice))
+        cut = any(isinstance(child, ast.Slice | ast.Tuple) for child in ast.walk(node.slice))
         return base if cut or place.is_tensor(base) else None
     return None
 

@@ -158,7 +158,7 @@ def early_imports(spec: ArmSpec) -> tuple[str, ...]:
     for statement in body:
         names = _imported(statement)
         if "torch" in names:
-            only_torch = all(_imported(one) <= sys.stdlib_module_names | {"torch"} for one in body)
+            only_torch = all(_imported(child) <= sys.stdlib_module_names | {"torch"} for child in body)
             return ("torch", "torch._dynamo") if only_torch else ("torch",)
         if not names <= sys.stdlib_module_names or not (names or _is_text(statement)):
             break
@@ -167,7 +167,7 @@ def early_imports(spec: ArmSpec) -> tuple[str, ...]:
 
 def _imported(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.Import):
-        return {one.name.partition(".")[0] for one in statement.names}
+        return {name.name.partition(".")[0] for name in statement.names}
     return {(statement.module or ".").partition(".")[0] if not statement.level else "."} if isinstance(statement, ast.ImportFrom) else set()
 
 

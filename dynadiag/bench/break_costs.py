@@ -44,9 +44,10 @@ def prices_from(row: ArmResult, raw: Mapping[str, Any]) -> dict[str, Any]:
     prices: dict[str, Any] = {"arm": row.name, "why_not": raw["why_not"], "graph_calls": raw.get("graph_calls"), "breaks": []}
     prices |= {"timed_ms": row.median_ms, "step": None, "total": None, "sum": None, "unexplained": None}
     prices["rounds"] = len(raw.get("step_ms", ()))
-    prices["guards"] = [_guard(one) for one in raw.get("guards", ())]
+    prices["guards"] = [_guard(item) for item in raw.get("guards", ())]
     prices["copy_backs"] = [
-        {"name": one["name"], "bytes": one["bytes"], **_figure(one["samples_ms"]), "how": TIMED_COPY} for one in raw.get("copy_backs", ())
+        {"name": element["name"], "bytes": element["bytes"], **_figure(element["samples_ms"]), "how": TIMED_COPY}
+        for element in raw.get("copy_backs", ())
     ]
     prices["cudagraph_skips"] = [_skip(row, reason) for reason in row.cudagraph_skip_reasons]
     if raw.get("step_ms"):
@@ -100,7 +101,7 @@ def _to_timed_rounds(timed_ms: float | None, step_ms: Sequence[float]) -> list[f
 
 
 def _times(samples: Sequence[float], scale: Sequence[float]) -> list[float]:
-    return [one * factor for one, factor in zip(samples, scale, strict=True)]
+    return [number * factor for number, factor in zip(samples, scale, strict=True)]
 
 
 def _around(estimate: float, samples: Sequence[float]) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _around(estimate: float, samples: Sequence[float]) -> dict[str, Any]:
 
 
 def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [one - other for one, other in zip(first, second, strict=True)]
+    return [number - other for number, other in zip(first, second, strict=True)]
 
 
 def _figure(samples: Sequence[float]) -> dict[str, Any]:
@@ -118,12 +119,17 @@ def _figure(samples: Sequence[float]) -> dict[str, Any]:
     return {"ms": interval.estimate, "ci95_ms": [interval.low, interval.high]}
 
 
-def _guard(one: Mapping[str, Any]) -> dict[str, Any]:
+def _guard(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A guard set of the code behind a break is part of that break's price, since it would go with the break."""
-    us = one["us"]
+    us = mapping["us"]
     unknown = {"ms": "this guard set was not made while it could be timed"} if us is None else {}
-    known = {"id": one["id"], "function": one["function"], "calls": one["calls"], "ms": None if us is None else us * one["calls"] / 1e3}
-    return {**known, "in_a_break": one["function"].startswith("torch_dynamo_resume_in_"), "how": TIMED_GUARDS, "unknown": unknown}
+    known = {
+        "id": mapping["id"],
+        "function": mapping["function"],
+        "calls": mapping["calls"],
+        "ms": None if us is None else us * mapping["calls"] / 1e3,
+    }
+    return {**known, "in_a_break": mapping["function"].startswith("torch_dynamo_resume_in_"), "how": TIMED_GUARDS, "unknown": unknown}
 
 
 def _skip(row: ArmResult, reason: str) -> dict[str, Any]:
@@ -135,43 +141,43 @@ def _skip(row: ArmResult, reason: str) -> dict[str, Any]:
 def price_lines(prices: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line a price, most expensive first, what stays unexplained, and why there are none."""
     lines: list[str] = []
-    for one in prices:
-        if one["why_not"]:
-            lines.append(f"{one['arm']}: no prices: {one['why_not']}")
+    for price in prices:
+        if price["why_not"]:
+            lines.append(f"{price['arm']}: no prices: {price['why_not']}")
             continue
-        lines += [f"{one['arm']}: {text}" for text in _lines(one)]
+        lines += [f"{price['arm']}: {text}" for text in _lines(price)]
     return lines
 
 
-def _lines(one: Mapping[str, Any]) -> list[str]:
+def _lines(mapping: Mapping[str, Any]) -> list[str]:
     lines = []
-    if one["step"] is None:
+    if mapping["step"] is None:
         lines.append("no graph break in this call")
     else:
-        lines.append(f"all graph breaks together: {_together(one)}")
-        for place in sorted(one["breaks"], key=lambda item: -(item["ms"] or 0.0)):
+        lines.append(f"all graph breaks together: {_together(mapping)}")
+        for place in sorted(mapping["breaks"], key=lambda item: -(item["ms"] or 0.0)):
             times = f", {place['times']} times per call" if place["times"] > 1 else ""
             price = f"no price: {place['unknown']['ms']}" if place["ms"] is None else _words(place)
             lines.append(f"break at {place['where']} ({place['reason'][:80]}{times}): {price}")
-        if one["unexplained"] is not None:
-            lines.append(f"unexplained: {_words(one['unexplained'])}")
-    for guard in one["guards"]:
+        if mapping["unexplained"] is not None:
+            lines.append(f"unexplained: {_words(mapping['unexplained'])}")
+    for guard in mapping["guards"]:
         inside = ", part of its break's price" if guard["in_a_break"] else ""
         price = f"no price: {guard['unknown']['ms']}" if guard["ms"] is None else f"{guard['ms']:.4f} ms"
         lines.append(f"guards of {guard['function'] or guard['id']}: {price}{inside}")
-    lines += [f"copied back: {copy['name']} ({copy['bytes']} bytes): {_words(copy)}" for copy in one["copy_backs"]]
-    for skip in one["cudagraph_skips"]:
+    lines += [f"copied back: {copy['name']} ({copy['bytes']} bytes): {_words(copy)}" for copy in mapping["copy_backs"]]
+    for skip in mapping["cudagraph_skips"]:
         most = "" if skip["at_most_ms"] is None else f", at most {skip['at_most_ms']:.3f} ms"
         lines.append(f"CUDA graphs skipped ({skip['reason'][:80]}): no price{most}: {skip['unknown']['ms']}")
     return lines
 
 
-def _together(one: Mapping[str, Any]) -> str:
-    if one["total"] is None:
-        return f"not known: {one['unknown']['total']}"
-    whole = one["timed_ms"] or one["step"]["ms"]
-    share = one["total"]["ms"] / whole if whole else 0.0
-    return f"{_words(one['total'])}, {share:.0%} of the call, measured by joining its graphs to one"
+def _together(mapping: Mapping[str, Any]) -> str:
+    if mapping["total"] is None:
+        return f"not known: {mapping['unknown']['total']}"
+    whole = mapping["timed_ms"] or mapping["step"]["ms"]
+    share = mapping["total"]["ms"] / whole if whole else 0.0
+    return f"{_words(mapping['total'])}, {share:.0%} of the call, measured by joining its graphs to one"
 
 
 def _words(figure: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
         "floor": None if result.floor is None else _floor(result),
         "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
-        "prices": None if result.prices is None else [dict(one) for one in result.prices],
+        "prices": None if result.prices is None else [dict(price) for price in result.prices],
         "notes": list(result.notes),
         "interrupted": result.interrupted,
         "unknown": unknown_above(result),
@@ -111,7 +111,7 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
 
 def _shapes(study: ShapeStudy, cuda: bool) -> dict[str, Any]:
     return {
-        "replayed": [_shape(one, cuda) for one in study.shapes],
+        "replayed": [_shape(shape, cuda) for shape in study.shapes],
         "means": [{**dataclasses.asdict(mean), "unknown": {} if mean.reason == "" else {"speedup": mean.reason}} for mean in study.means],
         "compiled": {name: dict(facts) for name, facts in study.compiled.items()},
         "left_out": [{"reason": reason, "calls": calls} for reason, calls in study.left_out.items()],
@@ -119,13 +119,13 @@ def _shapes(study: ShapeStudy, cuda: bool) -> dict[str, Any]:
     }
 
 
-def _shape(one: ShapeResult, cuda: bool) -> dict[str, Any]:
-    timing = one.timing
+def _shape(shape_result: ShapeResult, cuda: bool) -> dict[str, Any]:
+    timing = shape_result.timing
     return {
-        "label": one.label,
-        "tensors": [dict(tensor) for tensor in one.tensors],
-        "calls": one.calls,
-        "first_call": one.first_call,
+        "label": shape_result.label,
+        "tensors": [dict(tensor) for tensor in shape_result.tensors],
+        "calls": shape_result.calls,
+        "first_call": shape_result.first_call,
         "rounds": timing.rounds,
         "arms": [_shape_row(row, cuda) for row in timing.arms],
         "same_again": None if timing.same_again is None else _shape_row(timing.same_again, cuda),

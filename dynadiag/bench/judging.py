@@ -53,7 +53,7 @@ def _compare(result: BenchResult, baseline: ArmResult, row: ArmResult, checks: d
         return Comparison(baseline=baseline.name, arm=row.name, verdict=wrong[0], reason=wrong[1], decision=decision)
     if decision is None:
         again = result.same_again
-        failed = next((one for one in (baseline, row, again) if one is not None and one.failed), row)
+        failed = next((arm_result for arm_result in (baseline, row, again) if arm_result is not None and arm_result.failed), row)
         reason = f"{failed.name}: {failed.reason}" if failed.reason else "nothing was timed"
         return Comparison(baseline=baseline.name, arm=row.name, verdict=Verdict.INCONCLUSIVE, reason=reason, decision=None)
     late = _late(row) or _late(baseline)
@@ -82,7 +82,7 @@ def _decision(result: BenchResult, baseline: ArmResult, row: ArmResult) -> Decis
     count = min(len(baseline.samples_ms), len(row.samples_ms), len(first.samples_ms), len(again.samples_ms) if again else 0)
     if not count or baseline.failed or row.failed or again is None:
         return None
-    samples = (one.samples_ms[:count] for one in (baseline, row, again))
+    samples = (arm_result.samples_ms[:count] for arm_result in (baseline, row, again))
     looks = None if result.budget is None else looks_until(count, result.budget, last=not result.settled)
     return decide(*samples, repeated=first.samples_ms[:count], looks=looks)
 

@@ -164,5 +164,5 @@ class BenchResult:
         if self.arms[0].failed or (again is not None and again.failed and not again.samples_ms):
             return 2
         bad = {Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS}
-        in_shapes = [item for one in (self.shapes.shapes if self.shapes else ()) for item in one.timing.comparisons]
+        in_shapes = [item for shape in (self.shapes.shapes if self.shapes else ()) for item in shape.timing.comparisons]
         return int(any(comparison.verdict in bad for comparison in (*self.comparisons, *in_shapes)))

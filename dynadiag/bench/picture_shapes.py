@@ -17,18 +17,18 @@ Text = Callable[..., None]
 
 def height_of(study: ShapeStudy | None) -> int:
     """Pixels that the shapes take."""
-    return 0 if study is None or not study.shapes else _HEAD + sum(_LABEL + _ROW * len(_beside_baseline(one)) for one in study.shapes)
+    return 0 if study is None or not study.shapes else _HEAD + sum(_LABEL + _ROW * len(_beside_baseline(shape)) for shape in study.shapes)
 
 
-def _beside_baseline(one: ShapeResult) -> list[Comparison]:
-    return [item for item in one.timing.comparisons if item.baseline == one.timing.arms[0].name]
+def _beside_baseline(shape_result: ShapeResult) -> list[Comparison]:
+    return [item for item in shape_result.timing.comparisons if item.baseline == shape_result.timing.arms[0].name]
 
 
 def draw_shapes(
     root: ElementTree.Element, study: ShapeStudy, top: int, *, left: int, room: int, classes: Mapping[str, str], plain: str, text: Text
 ) -> None:
     """Draw the shapes from `top` on; `left` and `room` are where values go, the axis reaches from 0 to the highest interval."""
-    decisions = [item.decision for one in study.shapes for item in _beside_baseline(one) if item.decision is not None]
+    decisions = [item.decision for shape_result in study.shapes for item in _beside_baseline(shape_result) if item.decision is not None]
     longest = max([1.1, *(decision.speedup.high for decision in decisions)])
     text(root, 12, top + 22, "times as fast as the baseline, by shape and how many of the watched calls had it", "dd-s")
     at_one = left + room / longest
@@ -37,10 +37,10 @@ def draw_shapes(
     ElementTree.SubElement(root, "line", line)
     text(root, int(at_one), top + _HEAD - 19, "1", "dd-s", anchor="middle")
     y = top + _HEAD
-    for one in study.shapes:
-        text(root, 12, y + 9, clean(f"{one.label} ({one.calls} call{'s' if one.calls > 1 else ''})", limit=110), "dd-tag")
+    for shape in study.shapes:
+        text(root, 12, y + 9, clean(f"{shape.label} ({shape.calls} call{'s' if shape.calls > 1 else ''})", limit=110), "dd-tag")
         y += _LABEL
-        for item in _beside_baseline(one):
+        for item in _beside_baseline(shape):
             text(root, left - 8, y + 5, clean(item.arm, limit=27), "dd-s", anchor="end")
             note = str(item.verdict)
             if item.decision is not None and item.verdict not in (Verdict.WRONG, Verdict.VACUOUS):

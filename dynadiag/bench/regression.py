@@ -62,12 +62,12 @@ def find_regressions(result: BenchResult, base: Mapping[str, Any]) -> Regression
     earlier = _shapes(base)
     if earlier and result.shapes is None:
         found.notes.append("the earlier run replayed shapes, this one did not: --shapes is missing")
-    for one in result.shapes.shapes if result.shapes else ():
-        before = earlier.pop(_shape_key(one.tensors), None)
+    for shape in result.shapes.shapes if result.shapes else ():
+        before = earlier.pop(_shape_key(shape.tensors), None)
         if before is not None:
-            _compare(one.timing.comparisons, before, f" at {one.label}", found)
+            _compare(shape.timing.comparisons, before, f" at {shape.label}", found)
         elif base.get("shapes"):
-            found.notes.append(f"shape {one.label} is not in the earlier run")
+            found.notes.append(f"shape {shape.label} is not in the earlier run")
     if earlier and result.shapes is not None:
         found.notes.append(f"{len(earlier)} shapes are in the earlier run only")
     return found
@@ -90,8 +90,8 @@ def _shapes(base: Mapping[str, Any]) -> dict[str, Any]:
     """The comparisons of the earlier run's shapes by their tensors: a label only tells a shape from the others of its run."""
     study = base.get("shapes")
     replayed = study.get("replayed") if isinstance(study, dict) else None
-    shapes = [one for one in replayed if isinstance(one, dict)] if isinstance(replayed, list) else []
-    return {_shape_key(one.get("tensors")): one.get("comparisons") for one in shapes}
+    shapes = [item for item in replayed if isinstance(item, dict)] if isinstance(replayed, list) else []
+    return {_shape_key(shape.get("tensors")): shape.get("comparisons") for shape in shapes}
 
 
 def _shape_key(tensors: Any) -> str:

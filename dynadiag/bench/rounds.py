@@ -65,14 +65,14 @@ def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again
     """Whether every comparison has a verdict at this look."""
     names = [baseline, *(name for name in samples if name not in (baseline, same_again))]
     again, repeated = samples[same_again], samples[baseline]
-    decided = (decide(samples[one], samples[two], again, repeated=repeated, looks=looks) for one, two in pairs(names))
+    decided = (decide(samples[text], samples[two], again, repeated=repeated, looks=looks) for text, two in pairs(names))
     if not all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided):
         return False
-    return not any(_moves(samples[one], samples[two]) for one, two in [*pairs(names), (baseline, same_again)])
+    return not any(_moves(samples[item], samples[two]) for item, two in [*pairs(names), (baseline, same_again)])
 
 
 def _moves(first: Sequence[float], second: Sequence[float]) -> bool:
-    return abs(drift([one / two for one, two in zip(first, second, strict=True)])) > _MOVES
+    return abs(drift([number / two for number, two in zip(first, second, strict=True)])) > _MOVES
 
 
 def enough(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again: str, elapsed_s: float, budget: Budget) -> str:

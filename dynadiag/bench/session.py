@@ -322,7 +322,7 @@ class Session:
 
     def _ask_baseline(self) -> Callable[[str], Any] | None:
         """How to ask the baseline's process something; None where it is gone or is a script that runs on."""
-        runner = next((one for one in self._runners if one.spec is self._arms[0] and one.spec.kind != LOOP), None)
+        runner = next((item for item in self._runners if item.spec is self._arms[0] and item.spec.kind != LOOP), None)
         return None if runner is None else lambda what: runner.ask(what, self._options)
 
     def _rounds(self) -> None:
@@ -365,7 +365,7 @@ def _with_loop(arms: Sequence[ArmSpec], start: Callable[[ArmSpec], ArmProcess], 
         finally:
             process.kill()
         unit = f"one iteration of the loop at {script}:{found['line']}, {found['what']}"
-        return [replace(one, loop=found["line"]) for one in arms], unit
+        return [replace(arm_spec, loop=found["line"]) for arm_spec in arms], unit
     raise UsageError(errors[0])
 
 

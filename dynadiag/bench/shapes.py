@@ -56,8 +56,8 @@ def replay_shapes(result: BenchResult, runners: Sequence[Runner], options: Bench
         study.shapes.append(ShapeResult(label=label, **shape, timing=_rows(result)))
     for runner in runners:
         _prepare(replay, study, runner, listed)
-    for index, one in enumerate(study.shapes):
-        _time(replay, one, index, options.budget.max_s / len(study.shapes))
+    for index, shape_result in enumerate(study.shapes):
+        _time(replay, shape_result, index, options.budget.max_s / len(study.shapes))
     study.means = [_mean(study, item.baseline, item.arm) for item in study.shapes[0].timing.comparisons] if study.shapes else []
 
 
@@ -75,16 +75,16 @@ def _prepare(replay: _Replay, study: ShapeStudy, runner: Runner, listed: Mapping
             raise replay.gone[name]
     except ArmFailedError as error:
         study.failed[name] = error.message
-    for index, one in enumerate(study.shapes):
+    for index, shape_result in enumerate(study.shapes):
         replay.progress(f"{name}: checking shape {index + 1} of {len(study.shapes)}", None)
-        row = _row(one.timing, name)
+        row = _row(shape_result.timing, name)
         try:
             outcome = replay.ask(runner, "check", index=index)
         except ArmFailedError as error:
             row.status, row.reason = error.status, error.message
             continue
         if name != AGAIN:
-            one.timing.correctness.append(Correctness(arm=name, **outcome))
+            shape_result.timing.correctness.append(Correctness(arm=name, **outcome))
     try:
         facts = replay.ask(runner, "settle")
     except ArmFailedError as error:
@@ -99,9 +99,9 @@ def _row(timing: BenchResult, name: str) -> ArmResult:
     return next(row for row in rows if row.name == name)
 
 
-def _time(replay: _Replay, one: ShapeResult, index: int, max_s: float) -> None:
+def _time(replay: _Replay, shape_result: ShapeResult, index: int, max_s: float) -> None:
     """Warm-up, rounds and verdicts of one shape."""
-    timing = one.timing
+    timing = shape_result.timing
     taking_part: list[Runner] = []
     for runner in replay.runners:
         row = _row(timing, runner.spec.name)
@@ -148,14 +148,14 @@ def _look(replay: _Replay, runner: Runner, index: int) -> None:
 def _mean(study: ShapeStudy, baseline: str, arm: str) -> ShapeMean:
     """Over the shapes with right results and times; the others are left out by name."""
     ratios, weights, left_out = [], [], []
-    for one in study.shapes:
-        found = next((item for item in one.timing.comparisons if (item.baseline, item.arm) == (baseline, arm)), None)
+    for shape in study.shapes:
+        found = next((item for item in shape.timing.comparisons if (item.baseline, item.arm) == (baseline, arm)), None)
         counts = found is not None and found.decision is not None and found.verdict not in ("WRONG", "VACUOUS")
         if found is None or found.decision is None or not counts:
-            left_out.append(one.label)
+            left_out.append(shape.label)
             continue
         ratios.append(found.decision.speedup.estimate)
-        weights.append(one.calls)
+        weights.append(shape.calls)
     speedup = weighted_geometric_mean(ratios, weights) if ratios else None
     reason = "" if ratios else "no shape has both correct results and times"
     return ShapeMean(baseline=baseline, arm=arm, speedup=speedup, reason=reason, shapes=len(ratios), calls=sum(weights), left_out=left_out)
@@ -167,7 +167,7 @@ def labels_of(shapes: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
     alike = set.intersection(*kinds) if kinds else set()
     texts = [[_text(item, kind=(item["name"], _kind(item)) not in alike) for item in tensors] for tensors in shapes]
     common = set.intersection(*map(set, texts)) if len(texts) > 1 else set()
-    labels = [_cut(", ".join(text for text in one if text not in common) or "no tensors") for one in texts]
+    labels = [_cut(", ".join(text for text in group if text not in common) or "no tensors") for group in texts]
     return [label if labels.count(label) == 1 else f"{number}: {label}" for number, label in enumerate(labels, 1)]
 
 

@@ -47,22 +47,24 @@ def _headlines(result: BenchResult) -> Iterator[Headline]:
     if baseline.failed:
         yield Headline(word="nothing was compared", what=baseline.name, said=baseline.reason, tone="unclear")
         return
-    for one in result.comparisons:
-        names, among = f"{one.arm} vs. {one.baseline}", among_shapes(one, result.shapes)
-        check = checks.get(one.arm)
-        if one.verdict in (Verdict.WRONG, Verdict.VACUOUS) and check is not None and check.status == "DTYPE_CHANGED":
+    for comparison in result.comparisons:
+        names, among = f"{comparison.arm} vs. {comparison.baseline}", among_shapes(comparison, result.shapes)
+        check = checks.get(comparison.arm)
+        if comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS) and check is not None and check.status == "DTYPE_CHANGED":
             names += f" ({check.status})"
-        yield Headline(word=one.verdict, what=names, said=_rests_on(one, check) + among, tone=TONES.get(one.verdict, "plain"))
+        yield Headline(
+            word=comparison.verdict, what=names, said=_rests_on(comparison, check) + among, tone=TONES.get(comparison.verdict, "plain")
+        )
 
 
-def _rests_on(one: Comparison, check: Correctness | None) -> str:
-    decision = one.decision
-    if decision is None or one.verdict in (Verdict.WRONG, Verdict.VACUOUS):
-        return one.reason
+def _rests_on(comparison: Comparison, check: Correctness | None) -> str:
+    decision = comparison.decision
+    if decision is None or comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS):
+        return comparison.reason
     speed = f"{decision.speedup.estimate:.3f} times as fast [{decision.speedup.low:.3f}, {decision.speedup.high:.3f}]"
     noise = f"A/A [{decision.widest.low:.3f}, {decision.widest.high:.3f}]"
     results = f"results {check.status}" if check is not None and check.status else "results not checked"
-    return f"{speed}, {noise}, {results}" + (f"; {one.reason}" if one.reason else "")
+    return f"{speed}, {noise}, {results}" + (f"; {comparison.reason}" if comparison.reason else "")
 
 
 def _figures(result: BenchResult) -> Iterator[tuple[str, str]]:
@@ -84,7 +86,7 @@ def _sections(result: BenchResult) -> Iterator[Section]:
         yield Section(title="Picture", pictures=((picture.draw(result), f"Times of {result.target}"),), brief=False)
     if checks:
         columns = (*map(Column, ("arm", "results", "worst output")), *(Column(name, True) for name in ("error", "allowed", "compared")))
-        rows = [_check(one) for one in result.correctness]
+        rows = [_check(correctness) for correctness in result.correctness]
         yield Section(title="Correctness", columns=(*columns, Column("in words")), items=rows, brief=False)
     if result.environment.get("device"):
         rows = [cells(row.name, *_on_the_device(row)) for row in every]
@@ -113,14 +115,21 @@ def _checked(row: ArmResult, checks: Mapping[str, Correctness]) -> Part:
     return Part(text, tone=TONES.get(text, "plain"))
 
 
-def _check(one: Correctness) -> tuple[tuple[Part, ...], ...]:
-    status = one.status or "not checked"
-    figures = ("" if value is None else f"{value:.3g}" for value in (one.error, one.allowed))
-    return cells(one.arm, Part(status, tone=TONES.get(status, "plain")), one.worst, *figures, f"{one.compared:,}", Part(one.detail, 600))
+def _check(correctness: Correctness) -> tuple[tuple[Part, ...], ...]:
+    status = correctness.status or "not checked"
+    figures = ("" if value is None else f"{value:.3g}" for value in (correctness.error, correctness.allowed))
+    return cells(
+        correctness.arm,
+        Part(status, tone=TONES.get(status, "plain")),
+        correctness.worst,
+        *figures,
+        f"{correctness.compared:,}",
+        Part(correctness.detail, 600),
+    )
 
 
 def _value(value: object) -> str:
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, Mapping) else str(value)
+    return ", ".join(f"{name} {item}" for name, item in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def _failed(result: BenchResult) -> Iterator[str]:
@@ -143,7 +152,7 @@ def _compiling(result: BenchResult, row: ArmResult) -> tuple[tuple[Part, ...], .
 
 def _pays_off(result: BenchResult, row: ArmResult) -> str:
     """After how many calls compiling has paid for itself; a gain or loss that is not proven says nothing."""
-    verdicts = {one.arm: one.verdict for one in result.comparisons if one.baseline == result.arms[0].name}
+    verdicts = {comparison.arm: comparison.verdict for comparison in result.comparisons if comparison.baseline == result.arms[0].name}
     verdict = verdicts.get(row.name)
     if verdict is Verdict.FASTER and row.break_even_calls is not None:
         return f"{row.break_even_calls:,.0f} calls"

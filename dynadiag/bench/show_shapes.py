@@ -16,18 +16,18 @@ def among_shapes(comparison: Comparison, study: ShapeStudy | None) -> str:
     """What the shapes add to a verdict, to stand behind its line: that it holds in all of them, or where it does not; else nothing."""
     if study is None or len(study.shapes) < 2:
         return ""
-    found = [(one, same) for one in study.shapes if (same := _beside(one, comparison)) is not None]
-    others = [(one, same) for one, same in found if same.verdict is not comparison.verdict]
+    found = [(shape, same) for shape in study.shapes if (same := _beside(shape, comparison)) is not None]
+    others = [(shape_result, same) for shape_result, same in found if same.verdict is not comparison.verdict]
     if not others:
         return f"; the same in all {len(found)} shapes"
-    words = ", ".join(f"{same.verdict}{_times(same)} at {one.label}" for one, same in others[:_NAMED])
+    words = ", ".join(f"{same.verdict}{_times(same)} at {item.label}" for item, same in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return f"; not {comparison.verdict} in {len(others)} of {len(found)} shapes: {words}{more}"
 
 
-def _beside(one: ShapeResult, comparison: Comparison) -> Comparison | None:
+def _beside(shape_result: ShapeResult, comparison: Comparison) -> Comparison | None:
     names = (comparison.baseline, comparison.arm)
-    return next((item for item in one.timing.comparisons if (item.baseline, item.arm) == names), None)
+    return next((item for item in shape_result.timing.comparisons if (item.baseline, item.arm) == names), None)
 
 
 def _times(item: Comparison) -> str:
@@ -41,19 +41,19 @@ def shapes(result: BenchResult, tones: Mapping[str, Tone]) -> Iterator[Section]:
     study = result.shapes
     if study is not None:
         columns = (Column("shape"), Column("calls", True), Column("arm"), Column("ms per call", True), Column("times as fast"))
-        rows = [row for one in study.shapes for row in _rows(one, tones)]
+        rows = [row for shape in study.shapes for row in _rows(shape, tones)]
         yield Section(title="Shapes", columns=(*columns, Column("verdict")), items=rows, points=tuple(shape_lines(study)))
     elif result.no_shapes:
         yield Section(title="Shapes", points=(f"no shapes were replayed: {result.no_shapes}",))
 
 
-def _rows(one: ShapeResult, tones: Mapping[str, Tone]) -> Iterator[tuple[Cell, ...]]:
-    comparisons = {item.arm: item for item in one.timing.comparisons}
-    for number, row in enumerate(one.timing.arms):
+def _rows(shape_result: ShapeResult, tones: Mapping[str, Tone]) -> Iterator[tuple[Cell, ...]]:
+    comparisons = {item.arm: item for item in shape_result.timing.comparisons}
+    for number, row in enumerate(shape_result.timing.arms):
         item = comparisons.get(row.name)
         speed = None if item is None or item.decision is None else item.decision.speedup
         yield cells(
-            *((one.label, f"{one.calls}") if number == 0 else ("", "")),
+            *((shape_result.label, f"{shape_result.calls}") if number == 0 else ("", "")),
             row.name,
             "-" if row.median_ms is None else f"{row.median_ms:.3f}",
             "" if speed is None else f"{speed.estimate:.3f} [{speed.low:.3f}, {speed.high:.3f}]",
@@ -82,9 +82,9 @@ def shape_lines(study: ShapeStudy) -> list[str]:
 
 def _reasons(study: ShapeStudy) -> list[str]:
     said = Counter(
-        f"{item.arm}: {item.verdict} at {one.label}: {item.reason}"
-        for one in study.shapes
-        for item in one.timing.comparisons
+        f"{item.arm}: {item.verdict} at {shape.label}: {item.reason}"
+        for shape in study.shapes
+        for item in shape.timing.comparisons
         if item.reason
     )
     return list(said)

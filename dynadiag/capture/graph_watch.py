@@ -117,7 +117,7 @@ class GraphWatch:
             # may end the process, or not end.
             attributes = _attributes(sys.modules["torch"], module)
             self._texts[number] = _text_of(module), attributes
-            if self._kept < _MOST_KEPT and _is_small([*inputs, *(one["value"] for one in attributes.values())]):
+            if self._kept < _MOST_KEPT and _is_small([*inputs, *(attribute["value"] for attribute in attributes.values())]):
                 self._kept += 1
                 self._keep_failed(number, graph, inputs)
 
@@ -206,9 +206,12 @@ class GraphWatch:
 
 def _is_small(inputs: Sequence[Any]) -> bool:
     """Whether the inputs are written in milliseconds, and without waiting for a GPU."""
-    tensors = [one for one in inputs if isinstance(one, sys.modules["torch"].Tensor)]
+    tensors = [input_ for input_ in inputs if isinstance(input_, sys.modules["torch"].Tensor)]
     try:
-        return all(one.device.type == "cpu" for one in tensors) and sum(one.untyped_storage().nbytes() for one in tensors) <= _SMALL_BYTES
+        return (
+            all(tensor.device.type == "cpu" for tensor in tensors)
+            and sum(item.untyped_storage().nbytes() for item in tensors) <= _SMALL_BYTES
+        )
     except RuntimeError:  # of a tensor without a memory, such as a sparse one
         return False
 

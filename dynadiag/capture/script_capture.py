@@ -107,7 +107,11 @@ class ScriptCapture:
 
     def _largest(self) -> tuple[str, str] | None:
         """The kind of callables whose call has most operators; None for a single one, and where it is not known."""
-        called = {one.group for one in self._calls.known if self._calls.counts[one.number] and self._is_meant(one)}
+        called = {
+            compiled_callable.group
+            for compiled_callable in self._calls.known
+            if self._calls.counts[compiled_callable.number] and self._is_meant(compiled_callable)
+        }
         counts = sorted((self._operators.get(group, -1) for group in called), reverse=True)
         if len(called) < 2 or counts[-1] < 0 or counts[0] == counts[1]:
             return None
@@ -118,15 +122,15 @@ class ScriptCapture:
 
     def _take(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall:
         self._calls.stop()
-        called = [one for one in self._calls.known if self._calls.counts[one.number]]
+        called = [compiled_callable for compiled_callable in self._calls.known if self._calls.counts[compiled_callable.number]]
         why_this = ""
         if self._picked is not None:
-            others = len({one.group for one in called}) - 1
+            others = len({item.group for item in called}) - 1
             why_this = f", with more operators ({self._operators[self._picked]:,}) than {_others(others)}, which --callable can choose"
-        elif len({one.group for one in called if self._is_meant(one)}) > 1:
-            counts = Counter(one.group for one in called)
+        elif len({element.group for element in called if self._is_meant(element)}) > 1:
+            counts = Counter(entry.group for entry in called)
             firsts = [next(one for one in called if one.group == group) for group in counts]
-            listed = ", ".join(_listed(one, counts[one.group]) for one in firsts[:12])
+            listed = ", ".join(_listed(first, counts[first.group]) for first in firsts[:12])
             raise UsageError(f"{self._path} calls several compiled callables: {listed}; choose one with --callable")
         return CapturedCall(
             callee=callee,
@@ -146,11 +150,11 @@ class ScriptCapture:
         ended, known = f"{self._path} ended{how}", self._calls.known
         if not known:
             return ScriptEndedError(f"{ended} and compiled nothing, so there is no call of a compiled callable to compare", 0)
-        meant = [one for one in known if self._is_meant(one)]
+        meant = [compiled_callable for compiled_callable in known if self._is_meant(compiled_callable)]
         if not meant:
-            listed = ", ".join(dict.fromkeys(_listed(one) for one in known[:12]))
+            listed = ", ".join(dict.fromkeys(_listed(item) for item in known[:12]))
             return ScriptEndedError(f"{ended}; it compiles no {self._chosen!r}, but {listed}", 0)
-        calls = max(self._calls.counts[one.number] for one in meant)
+        calls = max(self._calls.counts[element.number] for element in meant)
         if not calls:
             return ScriptEndedError(f"{ended} and never called what it compiled: {meant[0].name} ({meant[0].place})", 0)
         return ScriptEndedError(f"{ended} before {self._awaited()}", calls)
@@ -160,5 +164,5 @@ def _others(count: int) -> str:
     return "the other compiled callable" if count == 1 else f"the {count} other compiled callables"
 
 
-def _listed(one: CompiledCallable, times: int = 1) -> str:
-    return f"{one.number}: {one.name} ({one.place}{f', {times} of them' if times > 1 else ''})"
+def _listed(compiled_callable: CompiledCallable, times: int = 1) -> str:
+    return f"{compiled_callable.number}: {compiled_callable.name} ({compiled_callable.place}{f', {times} of them' if times > 1 else ''})"

@@ -25,12 +25,12 @@ def is_plain(value: object) -> bool:
     return byte_range(value)[1] <= value.untyped_storage().nbytes()
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two plain tensors have the same size and the same values, NaN equal to NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+    if tensor.shape != other.shape or tensor.dtype != other.dtype or tensor.device != other.device:
         return False
-    one, other = one.detach(), other.detach()
-    return bool(torch.equal(one, other) or ((one == other) | ((one != one) & (other != other))).all())
+    tensor, other = tensor.detach(), other.detach()
+    return bool(torch.equal(tensor, other) or ((tensor == other) | ((tensor != tensor) & (other != other))).all())
 
 
 def byte_range(value: torch.Tensor) -> tuple[int, int]:
@@ -42,13 +42,13 @@ def byte_range(value: torch.Tensor) -> tuple[int, int]:
     return start, start + int(reach) * value.element_size()
 
 
-def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
+def relation(tensor: torch.Tensor, other: torch.Tensor) -> Relation | None:
     """How two tensors share memory: one object, ranges of bytes that overlap, one storage without overlap; None if they do not."""
-    if one is other:
+    if tensor is other:
         return "same tensor"
-    if storage_key(one) != storage_key(other) or one.untyped_storage().nbytes() == 0:
+    if storage_key(tensor) != storage_key(other) or tensor.untyped_storage().nbytes() == 0:
         return None
-    (start, end), (first, last) = byte_range(one), byte_range(other)
+    (start, end), (first, last) = byte_range(tensor), byte_range(other)
     return "overlap" if start < last and first < end else "one storage"
 
 
@@ -68,10 +68,10 @@ def alias_pattern(values: Sequence[object]) -> AliasPattern:
             by_storage.setdefault(storage_key(value), []).append((*byte_range(value), position))
     found: list[tuple[int, int, Relation]] = []
     for group in by_storage.values():
-        for one, other in _pairs(sorted(group)):
-            how = relation(values[one], values[other])  # type: ignore[arg-type]
+        for number, other in _pairs(sorted(group)):
+            how = relation(values[number], values[other])  # type: ignore[arg-type]
             if how is not None:
-                found.append((min(one, other), max(one, other), how))
+                found.append((min(number, other), max(number, other), how))
     return tuple(sorted(found))
 
 
@@ -82,18 +82,18 @@ def sharing(outputs: Sequence[object], inputs: Sequence[object]) -> dict[tuple[i
     one object is not asked either: what is written through one is seen through the other all the same.
     """
     values: list[Any] = [*outputs, *inputs]
-    pattern = [(one, other) for one, other, how in alias_pattern(values) if one < len(outputs) and how != "one storage"]
+    pattern = [(number, other) for number, other, how in alias_pattern(values) if number < len(outputs) and how != "one storage"]
     place = {at: (byte_range(values[at]), values[at].shape, values[at].stride()) for pair in pattern for at in pair}
-    return {(one, other): "the same memory" if place[one] == place[other] else "overlapping memory" for one, other in pattern}
+    return {(item, other): "the same memory" if place[item] == place[other] else "overlapping memory" for item, other in pattern}
 
 
 def _pairs(group: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
     """Positions of all pairs of (start, end, position), sorted by start; of a large group only of those that overlap."""
-    for number, (_, end, one) in enumerate(group):
+    for number, (_, end, item) in enumerate(group):
         for start, _, other in group[number + 1 :]:
             if len(group) > _LARGE and start >= end:
                 break
-            yield one, other
+            yield item, other
 
 
 def snapshot(values: Sequence[Any], change: Change | None = None) -> list[Any]:

@@ -26,14 +26,14 @@ def call(function: Callable[..., Any], module: torch.nn.Module, inputs: Sequence
     """Call it on these inputs with RNG state of its own; then the gradients of all that requires one, for fixed cotangents."""
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    needing = [(position, _origin(one)) for position, one in enumerate(inputs) if isinstance(one, torch.Tensor) and one.requires_grad]
+    needing = [(position, _origin(item)) for position, item in enumerate(inputs) if isinstance(item, torch.Tensor) and item.requires_grad]
     outputs = tree_leaves(function(*inputs))
     random = not torch.equal(before, torch.get_rng_state())
     shared = sharing(outputs, inputs)
-    seen = [Seen("output", at, f"output {at}", _kept(one)) for at, one in enumerate(outputs)]
-    seen += [Seen("input", at, name, _kept(one)) for at, (name, one) in enumerate(zip(names, inputs, strict=True))]
+    seen = [Seen("output", at, f"output {at}", _kept(element)) for at, element in enumerate(outputs)]
+    seen += [Seen("input", at, name, _kept(entry)) for at, (name, entry) in enumerate(zip(names, inputs, strict=True))]
     held = [*module.named_parameters(), *module.named_buffers()]
-    seen += [Seen("attribute", at, name, _kept(one)) for at, (name, one) in enumerate(held)]
+    seen += [Seen("attribute", at, name, _kept(tensor)) for at, (name, tensor) in enumerate(held)]
     if gradients and needing:
         found = _gradients(outputs, [one for _, one in needing])
         seen += [Seen("gradient", at, names[at], one) for (at, _), one in zip(needing, found, strict=True)]
@@ -57,7 +57,7 @@ def _origin(value: torch.Tensor) -> Any:
 
 
 def _gradients(outputs: Sequence[Any], needing: Sequence[Any]) -> list[torch.Tensor | None]:
-    parts = [one for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None]
+    parts = [output for output in outputs if isinstance(output, torch.Tensor) and output.requires_grad and output.grad_fn is not None]
     if not parts:
         return [None] * len(needing)
     return list(torch.autograd.grad(parts, needing, [weights(part).to(part.dtype) for part in parts], allow_unused=True))

@@ -74,8 +74,8 @@ class Noise:
     def of(self, at: int, runs: Runs = _NO_RUNS) -> Beside:
         """What they have for one value."""
         single = (self.exact or runs.exact, self.again, self.nudged, self.before)
-        exact, again, nudged, before = (one[at] if at < len(one) else None for one in single)
-        further, same = ([one[at] for one in some if at < len(one)] for some in (runs.further, runs.same))
+        exact, again, nudged, before = (sequence[at] if at < len(sequence) else None for sequence in single)
+        further, same = ([item[at] for item in some if at < len(item)] for some in (runs.further, runs.same))
         known = {"coarsest": self.coarsest or runs.coarsest, "tf32": self.tf32 or runs.tf32}
         return Beside(exact=exact, again=again, nudged=nudged, before=before, further=further, same=same, **known)  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ class _Judging:
         if rule.plain_only and not (is_plain(eager) and is_plain(compiled)):
             return Judged(name=seen.name)
         if rule.anywhere:
-            eager, compiled = (on_fastest(one) for one in (eager, compiled))
+            eager, compiled = (on_fastest(tensor) for tensor in (eager, compiled))
         found, comparable = _facts(seen, eager, compiled, rule)
         if not comparable or at in self.no_values or (rule.strided_only and eager.layout is not torch.strided):
             return Judged(name=seen.name, differences=tuple(found))
@@ -139,7 +139,7 @@ class _Judging:
             return False
         value = seen.value
         if self.rule.anywhere:
-            before, value = (on_fastest(one) for one in (before, value))
+            before, value = (on_fastest(tensor) for tensor in (before, value))
         same = before.shape == value.shape and before.dtype == value.dtype and before.device == value.device
         return same and value.is_floating_point() and not torch.equal(before, value)
 
@@ -151,9 +151,9 @@ class _Judging:
         """Numbers, None and the like; a symbolic number is compared as the number that it is."""
         eager = seen.value
         if (eager is None) != (compiled is None) or isinstance(eager, torch.Tensor) or isinstance(compiled, torch.Tensor):
-            told = [type(one).__name__ for one in (eager, compiled)]
+            told = [type(item).__name__ for item in (eager, compiled)]
             if seen.where == "gradient":
-                told = ["no gradient" if one is None else "a gradient" for one in (eager, compiled)]
+                told = ["no gradient" if element is None else "a gradient" for element in (eager, compiled)]
             return Judged(name=seen.name, differences=(difference(seen, "missing", *told),))
         if at in self.no_values:
             return Judged(name=seen.name)
@@ -175,7 +175,9 @@ def judge(
         return [Judged(name=first.name, differences=(difference(first, "missing", f"{len(eager)} values", f"{len(compiled)} values"),))]
     judging = _Judging(rule, noise, no_values)
     found = [judging.one(at, seen, value) for at, (seen, value) in enumerate(zip(eager, compiled, strict=True))]
-    doubtful = [at for at, one in enumerate(found) if any(item.kind == "value" for item in one.differences) or judging.adds(at, eager[at])]
+    doubtful = [
+        at for at, judged in enumerate(found) if any(item.kind == "value" for item in judged.differences) or judging.adds(at, eager[at])
+    ]
     doubtful = [at for at in doubtful if isinstance(eager[at].value, torch.Tensor | float)]
     if doubtful and noise.runs is not None:
         judging.runs = noise.runs(doubtful)
@@ -215,7 +217,7 @@ def _facts(seen: Seen, eager: torch.Tensor, compiled: torch.Tensor, rule: Rule) 
             found.append(difference(seen, kind, was, now))
             if kind == "layout":
                 break
-    comparable = all(one.kind in rule.beside_values for one in found)
+    comparable = all(item.kind in rule.beside_values for item in found)
     if rule.strides and comparable and eager.layout is torch.strided and strides(eager) != strides(compiled):
         found.append(difference(seen, "stride", tuple(eager.stride()), tuple(compiled.stride())))
     return found, comparable

@@ -74,7 +74,7 @@ def loses_numbers(value: Any, exact: Any) -> bool:
     """Whether float64 has NaN or infinity where eager has a number."""
     if not (value.is_floating_point() or value.is_complex()) or value.layout != exact.layout:
         return False
-    value, exact = (on_fastest(one.to_dense() if one.is_sparse else one) for one in (value, exact))
+    value, exact = (on_fastest(item.to_dense() if item.is_sparse else item) for item in (value, exact))
     return bool((value.isfinite() & ~exact.isfinite()).any())
 
 

@@ -86,11 +86,11 @@ class Beside:
 
     def on(self, device: torch.device) -> Beside:
         """The same, on one device."""
-        return self.each(lambda one: one.to(device))
+        return self.each(lambda item: item.to(device))
 
     def fitting(self, eager: torch.Tensor) -> Beside:
         """What of it is a tensor of that shape; no float64 run that lost what eager has a number for."""
-        fits = self.each(lambda one: one.detach() if isinstance(one, torch.Tensor) and one.shape == eager.shape else None)
+        fits = self.each(lambda item: item.detach() if isinstance(item, torch.Tensor) and item.shape == eager.shape else None)
         floats = eager.is_floating_point() or eager.is_complex()
         lost = floats and fits.exact is not None and bool((_wide(eager).isfinite() & ~_wide(fits.exact).isfinite()).any())
         return replace(fits, exact=None) if lost else fits
@@ -98,22 +98,22 @@ class Beside:
     def each(self, change: Callable[[Any], Any]) -> Beside:
         """The same with every run changed; one that becomes None is left out."""
 
-        def of(one: Any) -> Any:
-            return None if one is None else change(one)
+        def of(item: Any) -> Any:
+            return None if item is None else change(item)
 
-        further, same = ([found for one in some if (found := of(one)) is not None] for some in (self.further, self.same))
+        further, same = ([found for element in some if (found := of(element)) is not None] for some in (self.further, self.same))
         single = {name: of(getattr(self, name)) for name in ("exact", "again", "nudged", "before")}
         return replace(self, **single, further=further, same=same)
 
     def runs(self) -> list[Any]:
         """The runs in eager's own precision."""
-        return [one for one in (self.again, self.nudged, *self.further, *self.same) if one is not None]
+        return [item for item in (self.again, self.nudged, *self.further, *self.same) if item is not None]
 
     def pairs(self, truth: Any, value: Any) -> list[tuple[Any, Any]]:
         """The pairs whose difference shows how far eager is off: a perturbed run vs. eager, for example, since both are equally inexact."""
         nudged = self.nudged if self.exact is None else None
-        found = [(truth, self.again), (truth, nudged), *((value, one) for one in (*self.further, *self.same))]
-        return [(one, two) for one, two in found if two is not None]
+        found = [(truth, self.again), (truth, nudged), *((value, item) for item in (*self.further, *self.same))]
+        return [(element, two) for element, two in found if two is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +141,10 @@ def look_at(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look
 
 def _whole_numbers(eager: torch.Tensor, compiled: torch.Tensor, beside: Beside) -> Look:
     """Right where it differs in no more than three times as many places as the other runs do."""
-    runs = [one for one in (beside.exact, *beside.runs()) if one is not None and one.dtype == eager.dtype]
+    runs = [item for item in (beside.exact, *beside.runs()) if item is not None and item.dtype == eager.dtype]
     mask = eager != compiled
     count = int(mask.sum())
-    if count <= _USUAL_TIMES * max((int((eager != one).sum()) for one in runs), default=0):
+    if count <= _USUAL_TIMES * max((int((eager != run).sum()) for run in runs), default=0):
         return RIGHT
     return Look(wrong=True, mask=mask, detail=f"{count} of {eager.numel()} {DISCRETE}")
 
@@ -171,8 +171,8 @@ def _tolerance(dtype: torch.dtype, beside: Beside) -> float:
 
 def _of_element(dtype: torch.dtype, beside: Beside) -> float:
     """The error of one element, relative to itself and to the size of all, that is always allowed."""
-    coarsest = [one for one in (dtype, beside.coarsest, torch.float16 if beside.tf32 else None) if one is not None]
-    return max(tolerance_of(one) for one in coarsest)
+    coarsest = [item for item in (dtype, beside.coarsest, torch.float16 if beside.tf32 else None) if item is not None]
+    return max(tolerance_of(element) for element in coarsest)
 
 
 def _not_finite(value: torch.Tensor, other: torch.Tensor, beside: Beside) -> Look:
@@ -202,7 +202,7 @@ def _finite(whole: torch.Tensor, whole_other: torch.Tensor, beside: Beside, tole
     known = beside.exact is not None
     truth = _wide(beside.exact)[finite] if known else value
     size, half = root_mean_square(value), tolerance == _HALF_TOLERANCE
-    eager_error = max(_off(truth, value), *(_off(one, _wide(two)[finite]) for one, two in beside.pairs(truth, value)), 0.0)
+    eager_error = max(_off(truth, value), *(_off(item, _wide(two)[finite]) for item, two in beside.pairs(truth, value)), 0.0)
     error = root_mean_square(truth - other)
     times = _multiplier(value.numel(), half=half or eager_error > _STEP_TOLERANCE * size)
     times = times if known or beside.nudged is None else _ROUNDING_TIMES
@@ -225,13 +225,13 @@ def _finite(whole: torch.Tensor, whole_other: torch.Tensor, beside: Beside, tole
     if error > allowed and not bool(near.all()):
         text = f"off by {error / scale:.1e} of its size, eager by {eager_error / scale:.1e}, allowed {allowed / scale:.1e}"
         return wrong(~near, text)
-    runs = [_wide(one)[finite] for one in (beside.exact, *beside.runs()) if one is not None]
+    runs = [_wide(element)[finite] for element in (beside.exact, *beside.runs()) if element is not None]
     off = _elements(value, other, runs, (_of_element(dtype, beside) * (value.abs() + size)).clamp_min(_TAIL * allowed))
     if bool(off.any()):
         return wrong(off, f"{int(off.sum())} of {value.numel()} {ELEMENTS_OFF}")
     if known and before is not None:
         # Not the runs from other states: what they begin with is off by more than many a step adds.
-        again = [_wide(one)[finite] for one in (beside.again, *beside.same) if one is not None]
+        again = [_wide(entry)[finite] for entry in (beside.again, *beside.same) if entry is not None]
         moved = _update(value, other, again, truth, before, torch.finfo(dtype).eps, half=half)
         if moved is not None:
             return wrong(value != other, moved)
@@ -252,8 +252,8 @@ def _elements(value: torch.Tensor, other: torch.Tensor, runs: Sequence[torch.Ten
     return wrong
 
 
-def _off(one: Any, two: Any) -> float:
-    return root_mean_square((one - two).nan_to_num(0.0, 0.0, 0.0))
+def _off(item: Any, two: Any) -> float:
+    return root_mean_square((item - two).nan_to_num(0.0, 0.0, 0.0))
 
 
 def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: Any, eps: float, *, half: bool) -> str | None:
@@ -264,11 +264,11 @@ def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: An
     if not bool(moved.any()):
         return None
 
-    def median_of(one: Any, two: Any) -> float:
-        off = ((one - two).abs() - _ROUNDED_PLACES * place).clamp_min(0.0)
+    def median_of(item: Any, two: Any) -> float:
+        off = ((item - two).abs() - _ROUNDED_PLACES * place).clamp_min(0.0)
         return float((off[moved] / made[moved]).median())
 
-    error, eager = median_of(value, other), max(median_of(one, truth) for one in (value, *again))
+    error, eager = median_of(value, other), max(median_of(element, truth) for element in (value, *again))
     allowed = max(_HALF_UPDATE_TOLERANCE if half else _UPDATE_TOLERANCE, _UPDATE_TIMES * eager)
     if error <= allowed:
         return None

@@ -45,8 +45,8 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
     """The comparison of an old and a new run. Raises NothingFoundError when neither compiled anything, TorchUnsupportedError where one
     found no torch.
     """
-    for one in (old, new):
-        refuse_missing_torch(one.run, "nothing was compared")
+    for report in (old, new):
+        refuse_missing_torch(report.run, "nothing was compared")
     if not old.run.frames and not new.run.frames:
         refuse_failed_start(new.run, "nothing was compared")
         raise NothingFoundError("nothing was compiled in either run, so there is nothing to compare")
@@ -76,9 +76,9 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
 def _two_ranks(old: Report, new: Report) -> str | None:
     """Where two ranks first differ: breaks of one statement on moved lines, and guards on other sizes, are no differences of findings."""
     logs = [{process.log for process in report.run.processes if process.rank is not None} for report in (old, new)]
-    if any(len(one) != 1 for one in logs):
+    if any(len(group) != 1 for group in logs):
         return None
-    found = compare_ranks([Path(log) for one in logs for log in one]).comparison
+    found = compare_ranks([Path(log) for members in logs for log in members]).comparison
     if found is None:
         return None
     first = found.groups[-1].first
@@ -90,15 +90,15 @@ def _two_ranks(old: Report, new: Report) -> str | None:
 def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[Change], int]:
     """What came, what is gone, and what is more or less; and how many are as before."""
     before, after = entries(old), entries(new)
-    torches = [next((process.torch for process in one.run.processes if process.torch), None) for one in (old, new)]
+    torches = [next((process.torch for process in report.run.processes if process.torch), None) for report in (old, new)]
     pairs = matched(
-        [one.fingerprint for one in before],
-        [one.fingerprint for one in after],
+        [item.fingerprint for item in before],
+        [element.fingerprint for element in after],
         there=functions_of(new.run),
         were=functions_of(old.run),
         other_torch=torches[0] != torches[1],
     )
-    changes = [_change(kind, "gained", None, one, old.run, new.run) for n, one in enumerate(after) if n not in pairs]
+    changes = [_change(kind, "gained", None, entry, old.run, new.run) for n, entry in enumerate(after) if n not in pairs]
     gone = set(range(len(before))) - set(pairs.values())
     changes += [_change(kind, "lost", before[n], None, old.run, new.run) for n in sorted(gone)]
     moved = [(before[of], after[to]) for to, of in sorted(pairs.items()) if before[of].count != after[to].count]
@@ -146,40 +146,45 @@ def _breaks(report: Report) -> list[_Entry]:
 def _recompiles(report: Report) -> list[_Entry]:
     """Every function that was recompiled for one cause, with how often."""
     return [
-        _of_finding(one, count=sum(name.startswith("r") for name in one.evidence)) for one in report.findings if one.code.startswith("DR")
+        _of_finding(finding, count=sum(name.startswith("r") for name in finding.evidence))
+        for finding in report.findings
+        if finding.code.startswith("DR")
     ]
 
 
 def _fallbacks(report: Report) -> list[_Entry]:
-    return [_Entry(code=one.kind, title=one.reason, where=one.own_frame, fingerprint=one.fingerprint) for one in report.fallbacks]
+    return [
+        _Entry(code=fallback.kind, title=fallback.reason, where=fallback.own_frame, fingerprint=fallback.fingerprint)
+        for fallback in report.fallbacks
+    ]
 
 
 def _mutations(report: Report) -> list[_Entry]:
     """What costs something or is wrong; a free write is none, and one that breaks the graph is told as that break."""
     return [
         _Entry(
-            code=one.code,
-            title=f"{readable(one.input)}: {(one.worst or '').replace('_', ' ')}",
-            where=_site(one),
-            fingerprint=one.fingerprint,
+            code=mutation.code,
+            title=f"{readable(mutation.input)}: {(mutation.worst or '').replace('_', ' ')}",
+            where=_site(mutation),
+            fingerprint=mutation.fingerprint,
         )
-        for one in report.mutations
-        if one.worst not in (None, "free", "graph_break")
+        for mutation in report.mutations
+        if mutation.worst not in (None, "free", "graph_break")
     ]
 
 
 def _site(mutation: Mutation) -> Location | None:
-    site = next((one for one in mutation.sites if isinstance(one.get("file"), str)), None)
+    site = next((mapping for mapping in mutation.sites if isinstance(mapping.get("file"), str)), None)
     return None if site is None else Location(site["file"], site.get("line"), site.get("function"), site.get("code"))
 
 
 def _others(report: Report) -> list[_Entry]:
     """Findings of what is not in the lists above: failed compilations, wrong results, ranks, guards."""
     return [
-        _of_finding(one, regression=one.severity != "note")
-        for one in report.findings
-        if not one.code.startswith(("GB", "DB", "DR", *_OF_TIME))
-        and not any(name[:1] in ("x", "m") and name[1:].isdigit() for name in one.evidence)
+        _of_finding(finding, regression=finding.severity != "note")
+        for finding in report.findings
+        if not finding.code.startswith(("GB", "DB", "DR", *_OF_TIME))
+        and not any(name[:1] in ("x", "m") and name[1:].isdigit() for name in finding.evidence)
     ]
 
 
@@ -210,10 +215,10 @@ def _guards(old: Report, new: Report) -> Iterator[GuardChange]:
     """Functions of both runs whose guards are not as many of each kind; those of all their compilations together."""
     before, after = ({}, {})  # type: dict[str, Counter[str]], dict[str, Counter[str]]
     for report, into in ((old, before), (new, after)):
-        for one in report.guards:
-            function = _function(one.frame, report)
+        for guard in report.guards:
+            function = _function(guard.frame, report)
             if function is not None:
-                into.setdefault(function, Counter()).update(one.by_kind)
+                into.setdefault(function, Counter()).update(guard.by_kind)
     for function in sorted(before.keys() & after.keys()):
         was, now = before[function], after[function]
         if was != now:
@@ -226,15 +231,17 @@ def _times(old: Report, new: Report) -> list[TimeChange]:
     seconds = [_seconds(old), _seconds(new)]
     names = seconds[0].keys() | seconds[1].keys()
     rows = [TimeChange(function=name, old_s=seconds[0].get(name), new_s=seconds[1].get(name)) for name in names]
-    return sorted(rows, key=lambda one: (-abs((one.new_s or 0) - (one.old_s or 0)), one.function))[:_MOST_ROWS]
+    return sorted(rows, key=lambda time_change: (-abs((time_change.new_s or 0) - (time_change.old_s or 0)), time_change.function))[
+        :_MOST_ROWS
+    ]
 
 
 def _seconds(report: Report) -> dict[str, float]:
     found: dict[str, float] = {}
-    for one in report.compile_time.frames if report.compile_time is not None else ():
-        function = _function(one.frame, report)
+    for frame in report.compile_time.frames if report.compile_time is not None else ():
+        function = _function(frame.frame, report)
         if function is not None:
-            found[function] = found.get(function, 0.0) + one.total_s
+            found[function] = found.get(function, 0.0) + frame.total_s
     return found
 
 
@@ -244,7 +251,7 @@ def _side(report: Report, path: str) -> Side:
     return Side(
         path=path,
         program=" ".join(script_arguments(report.run)),
-        torch=next((one.torch for one in report.run.processes if one.torch), None),
+        torch=next((item.torch for item in report.run.processes if item.torch), None),
         device=None if process is None else process.device,
         incomplete=why if complete is False else None,
         failed=failure_of(report.run.info),
@@ -255,7 +262,7 @@ def _side(report: Report, path: str) -> Side:
 def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
     """What cannot be compared, or only in part, in sentences."""
     if was.torch != now.torch:
-        told = " and ".join(one or "an unknown version" for one in (was.torch, now.torch))
+        told = " and ".join(text or "an unknown version" for text in (was.torch, now.torch))
         yield f"the runs are of torch {told}: a break may have a different id, and graphs may use different operators"
     if was.program != now.program and was.program and now.program:
         yield f"the runs are of different programs or arguments: `{was.program}` and `{now.program}`"
@@ -275,5 +282,5 @@ def _doubts(old: Report, new: Report, was: Side, now: Side) -> Iterator[str]:
             yield f"a part of the analysis of the {name} run failed: {', '.join(report.failed_passes)}"
     many = [len({frame.key.process for frame in report.run.frames}) for report in (old, new)]
     if all(many) and many[0] != many[1]:
-        named = [plural(one, "process", "processes") for one in many]
+        named = [plural(number, "process", "processes") for number in many]
         yield f"the old run has {named[0]} with compiled code, the new one {named[1]}: counts cover all of them"

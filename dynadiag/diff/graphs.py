@@ -39,8 +39,8 @@ def compared_graphs(old: Report, new: Report) -> tuple[int, list[GraphChange]]:
     changed = list(_most_alike(left))
     changes = [_change("moved", a, b) for a, b in moved]
     changes += [_change("changed", a, b) for a, b in changed]
-    changes += [_change("lost", one, None) for one in left[0]] + [_change("gained", None, one) for one in left[1]]
-    return len(same), sorted(changes, key=lambda one: (one.function, one.old or "", one.new or ""))
+    changes += [_change("lost", item, None) for item in left[0]] + [_change("gained", None, element) for element in left[1]]
+    return len(same), sorted(changes, key=lambda graph_change: (graph_change.function, graph_change.old or "", graph_change.new or ""))
 
 
 def _graphs(report: Report) -> list[_One]:
@@ -51,7 +51,7 @@ def _graphs(report: Report) -> list[_One]:
     for frame in report.run.frames:
         name = source_function(frame.name) or "an unnamed function"
         function = f"{name} ({project_path(frame.file, report.run)})" if frame.file is not None else name
-        found += [_One(known[one], function, _structure(known[one])) for one in kept.get(frame.id, ())]
+        found += [_One(known[text], function, _structure(known[text])) for text in kept.get(frame.id, ())]
     return found
 
 
@@ -65,39 +65,39 @@ def _structure(graph: Graph) -> Structure | None:
     return structure_of(nodes) if nodes else None
 
 
-def _equal(one: _One, other: _One) -> bool:
+def _equal(item: _One, other: _One) -> bool:
     """Exactly, where both texts are there; else by their operators."""
-    if one.structure is None or other.structure is None:
-        return one.structure is other.structure and one.graph.ops == other.graph.ops and one.graph.nodes == other.graph.nodes
-    return is_same(one.structure, other.structure)
+    if item.structure is None or other.structure is None:
+        return item.structure is other.structure and item.graph.ops == other.graph.ops and item.graph.nodes == other.graph.nodes
+    return is_same(item.structure, other.structure)
 
 
 def _paired(left: list[list[_One]], fits: Callable[[_One, _One], bool]) -> list[tuple[_One, _One]]:
     """Pairs of what fits, in the order of the old run; they are taken out of what is left."""
     pairs = []
     by_digest: dict[object, list[_One]] = {}
-    for one in left[1]:
-        by_digest.setdefault(_key(one), []).append(one)
-    for one in left[0]:
-        candidates = by_digest.get(_key(one), [])
-        found = next((other for other in candidates if fits(one, other)), None)
+    for item in left[1]:
+        by_digest.setdefault(_key(item), []).append(item)
+    for element in left[0]:
+        candidates = by_digest.get(_key(element), [])
+        found = next((other for other in candidates if fits(element, other)), None)
         if found is not None:
             candidates.remove(found)
-            pairs.append((one, found))
-    taken = {id(one) for pair in pairs for one in pair}
+            pairs.append((element, found))
+    taken = {id(entry) for pair in pairs for entry in pair}
     for side in left:
         side[:] = [one for one in side if id(one) not in taken]
     return pairs
 
 
-def _key(one: _One) -> object:
-    return frozenset(one.graph.ops.items()) if one.structure is None else one.structure.digest
+def _key(item: _One) -> object:
+    return frozenset(item.graph.ops.items()) if item.structure is None else item.structure.digest
 
 
 def _most_alike(left: list[list[_One]]) -> Iterator[tuple[_One, _One]]:
     """What is left of each function in both runs, paired by how many operators are in both."""
-    for function in dict.fromkeys(one.function for one in left[0]):
-        olds, news = ([one for one in side if one.function == function] for side in left)
+    for function in dict.fromkeys(item.function for item in left[0]):
+        olds, news = ([element for element in side if element.function == function] for side in left)
         few = len(olds) * len(news) <= _MOST_PAIRS
         pairs = ((n, m) for n in range(len(olds)) for m in range(len(news))) if few else ((n, n) for n in range(min(len(olds), len(news))))
         ranked = sorted((-_shared(olds[n], news[m]) if few else 0, n, m) for n, m in pairs)
@@ -112,13 +112,13 @@ def _most_alike(left: list[list[_One]]) -> Iterator[tuple[_One, _One]]:
                 yield olds[n], news[m]
 
 
-def _shared(one: _One, other: _One) -> int:
-    return sum((Counter(one.graph.ops) & Counter(other.graph.ops)).values())
+def _shared(item: _One, other: _One) -> int:
+    return sum((Counter(item.graph.ops) & Counter(other.graph.ops)).values())
 
 
 def _change(what: str, old: _One | None, new: _One | None) -> GraphChange:
-    before, after = (Counter({} if one is None else _operators(one.graph)) for one in (old, new))
-    named: Sequence[_One] = [one for one in (old, new) if one is not None]
+    before, after = (Counter({} if item is None else _operators(item.graph)) for item in (old, new))
+    named: Sequence[_One] = [element for element in (old, new) if element is not None]
     return GraphChange(
         what=what,  # type: ignore[arg-type]
         function=named[0].function,
@@ -136,8 +136,8 @@ def _calls(old: _One | None, new: _One | None) -> tuple[str, str] | None:
     if old is None or new is None or old.structure is None or new.structure is None:
         return None
     was, now = Counter(old.structure.labels), Counter(new.structure.labels)
-    came = {one.partition("(")[0]: one for one in reversed(list(now - was))}
-    pairs = ((one, came.get(one.partition("(")[0])) for one in was - now)
+    came = {name.partition("(")[0]: name for name in reversed(list(now - was))}
+    pairs = ((text, came.get(text.partition("(")[0])) for text in was - now)
     return next(((gone.partition(" ")[2], new.partition(" ")[2]) for gone, new in pairs if new is not None and " " in gone), None)
 
 

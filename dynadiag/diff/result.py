@@ -111,7 +111,7 @@ class DiffResult:
     @property
     def regressions(self) -> tuple[Change, ...]:
         """What is worse in the new run."""
-        return tuple(one for one in self.changes if one.regression)
+        return tuple(change for change in self.changes if change.regression)
 
     @property
     def worse(self) -> bool:

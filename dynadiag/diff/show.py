@@ -64,15 +64,15 @@ def headline(result: DiffResult) -> Headline:
         return Headline(word=word, what=f"the new program {result.new.failed}{too}{more}", tone="bad")
     if result.regressions:
         return Headline(word="Worse", what=_regressions(result), tone="bad")
-    lost = sum(one.what in ("lost", "better") for one in result.changes)
+    lost = sum(change.what in ("lost", "better") for change in result.changes)
     if lost:
         return Headline(word="Better", what=f"{plural(lost, 'earlier finding')} gone or less frequent", tone="good")
     return Headline(word="No difference in the findings" if not result.graphs else "Nothing is worse; graphs differ")
 
 
 def _regressions(result: DiffResult) -> str:
-    gained: Counter[str] = Counter(one.kind for one in result.regressions if one.what == "gained")
-    more = sum(one.what == "worse" for one in result.regressions)
+    gained: Counter[str] = Counter(regression.kind for regression in result.regressions if regression.what == "gained")
+    more = sum(change.what == "worse" for change in result.regressions)
     told = [plural(gained[kind], f"new {noun}") for kind, (_, noun) in _KINDS.items() if gained[kind]]
     return ", ".join([*told, *([f"{plural(more, 'function')} recompiled more often"] if more else [])])
 
@@ -91,8 +91,8 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
     yield Section(title="Totals", columns=(Column(""), *sides), items=rows)
     columns = Column("", fold=False), Column("finding"), Column("old", label="old  "), Column("new", label="new  ")
     for kind, (title, _) in _KINDS.items():
-        if changes := [one for one in result.changes if one.kind == kind]:
-            counts: Counter[str] = Counter(one.what for one in changes)
+        if changes := [change for change in result.changes if change.kind == kind]:
+            counts: Counter[str] = Counter(item.what for item in changes)
             said = [f"{counts[what]} {word}" for what, word in _WORDS.items() if counts[what]]
             entries = _by_place(changes)
             yield Section(
@@ -105,7 +105,7 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
                 closing="" if beside or len(entries) <= _MOST_SHOWN else f"{len(entries) - _MOST_SHOWN} more: --format json",
             )
     if result.graphs or result.same_graphs:
-        kinds: Counter[str] = Counter(one.what for one in result.graphs)
+        kinds: Counter[str] = Counter(graph.what for graph in result.graphs)
         said = [f"{result.same_graphs} the same", *(f"{kinds[what]} {words}" for what, words in _GRAPH_WORDS.items() if kinds[what])]
         yield Section(
             title="Graphs",
@@ -116,11 +116,15 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
             closing="" if beside or len(result.graphs) <= _MOST_SHOWN else f"{len(result.graphs) - _MOST_SHOWN} more: --format json",
         )
     if result.guards:
-        rows = [cells(one.function, f"{one.old:,}", f"{one.new:,}", _kinds(one.kinds)) for one in result.guards]
+        rows = [cells(guard.function, f"{guard.old:,}", f"{guard.new:,}", _kinds(guard.kinds)) for guard in result.guards]
         words = f"{plural(len(rows), 'function')} whose guards changed"
         yield Section(title="Guards", said=words, columns=(Column("function"), *sides, Column("kinds")), items=rows)
     if result.times:
-        rows = [cells(one.function, _seconds(one.old_s), _seconds(one.new_s)) for one in result.times if None not in (one.old_s, one.new_s)]
+        rows = [
+            cells(time.function, _seconds(time.old_s), _seconds(time.new_s))
+            for time in result.times
+            if None not in (time.old_s, time.new_s)
+        ]
         was, now = map(_seconds, result.compile_s)
         words = f"{was} -> {now}, each measured once, so not a regression by itself"
         yield Section(title="Compile time", said=words, columns=(Column("function"), *sides), items=rows[:5])
@@ -129,9 +133,9 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
 def _by_place(changes: Sequence[Change]) -> list[tuple[Change, int]]:
     """The changes; of mutations that agree in code and places the first, and how many they are: an optimizer writes each parameter."""
     groups: dict[tuple[object, ...], list[Change]] = {}
-    for number, one in enumerate(changes):
-        key = (one.what, one.code, one.old, one.new) if one.kind == "mutation" else (number,)
-        groups.setdefault(key, []).append(one)
+    for number, change in enumerate(changes):
+        key = (change.what, change.code, change.old, change.new) if change.kind == "mutation" else (number,)
+        groups.setdefault(key, []).append(change)
     return [(listed[0], len(listed)) for listed in groups.values()]
 
 

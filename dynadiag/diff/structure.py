@@ -43,7 +43,7 @@ def structure_of(nodes: Sequence[Node]) -> Structure | None:
             read.append(known)
             return "%"
 
-        arguments = [_SYMBOL.sub("s", _NAME.sub(reference, one)) for one in node.args]
+        arguments = [_SYMBOL.sub("s", _NAME.sub(reference, argument)) for argument in node.args]
         what = node.op if node.op in _NAMELESS else f"{node.op} {node.target}"
         labels.append(f"{what}({', '.join(arguments)})")
         reads.append(tuple(read))
@@ -72,38 +72,38 @@ def _digest(parts: Iterable[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
 
 
-def is_same(one: Structure, other: Structure) -> bool:
+def is_same(structure: Structure, other: Structure) -> bool:
     """Whether two structures are isomorphic: arguments have an order, so both are walked from the output and their nodes paired.
 
     Nodes that the output does not depend on (writes) are paired in the order of the texts; where that order differs the answer may be no.
     """
-    if one.digest != other.digest or Counter(one.labels) != Counter(other.labels):
+    if structure.digest != other.digest or Counter(structure.labels) != Counter(other.labels):
         return False
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
-    for start in _starts(one, other, pairs, back):
+    for start in _starts(structure, other, pairs, back):
         pending = [start]
         while pending:
             left, right = pending.pop()
             if pairs.get(left) == right and back.get(right) == left:
                 continue
-            alike = one.labels[left] == other.labels[right] and len(one.reads[left]) == len(other.reads[right])
+            alike = structure.labels[left] == other.labels[right] and len(structure.reads[left]) == len(other.reads[right])
             if left in pairs or right in back or not alike:
                 return False
             pairs[left], back[right] = right, left
-            pending.extend(zip(one.reads[left], other.reads[right], strict=True))
-    return len(pairs) == len(one.labels)
+            pending.extend(zip(structure.reads[left], other.reads[right], strict=True))
+    return len(pairs) == len(structure.labels)
 
 
-def _starts(one: Structure, other: Structure, pairs: dict[int, int], back: dict[int, int]) -> Iterable[tuple[int, int]]:
+def _starts(structure: Structure, other: Structure, pairs: dict[int, int], back: dict[int, int]) -> Iterable[tuple[int, int]]:
     """The outputs, then what is not yet paired, the last nodes first, each with the last one of its label."""
-    yield len(one.labels) - 1, len(other.labels) - 1
+    yield len(structure.labels) - 1, len(other.labels) - 1
     by_label: dict[str, list[int]] = {}
     for right, label in enumerate(other.labels):
         by_label.setdefault(label, []).append(right)
-    for left in range(len(one.labels) - 1, -1, -1):
+    for left in range(len(structure.labels) - 1, -1, -1):
         if left not in pairs:
-            alike = by_label[one.labels[left]]
+            alike = by_label[structure.labels[left]]
             while alike and alike[-1] in back:
                 alike.pop()
             if not alike:

@@ -141,7 +141,7 @@ class ProcessDigest:
     def _recompile(self, entry: Entry) -> None:
         text = _said(entry)
         if text.startswith("["):
-            text = next((one for one in map(_text, _list(_json(entry))) if one is not None), "")
+            text = next((name for name in map(_text, _list(_json(entry))) if name is not None), "")
         reason = _REASON_PREFIX.sub("", text.partition("\n")[0]).partition("  #")[0].strip()
         plain = texts.without_ids(reason.encode("utf-8", "replace"))
         self.add(entry, "recompile", f"recompiled: {plain.decode('utf-8', 'replace')}", plain)
@@ -176,8 +176,8 @@ class ProcessDigest:
 
     def _schedule(self, entry: Entry) -> None:
         """`inductor_collective_schedule` (torch 2.9 and newer): the collectives in the order in which inductor runs them."""
-        for one in _list(_json(entry)):
-            if (text := _text(one)) is not None:
+        for item in _list(_json(entry)):
+            if (text := _text(item)) is not None:
                 self.add(entry, "collective_schedule", f"{text} in inductor's schedule", text)
 
     def _metrics(self, entry: Entry) -> None:

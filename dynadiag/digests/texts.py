@@ -100,7 +100,7 @@ def guards_mark(payload: bytes) -> tuple[int, tuple[str, ...], list[str | bytes]
 
 def guard_lines(payload: bytes) -> list[str]:
     """The guards of a payload as they are compared, with their values."""
-    return [_text(one) for one in _bare_guards(_LEAF.findall(payload), set())]
+    return [_text(bare_guard) for bare_guard in _bare_guards(_LEAF.findall(payload), set())]
 
 
 def _bare_guards(leaves: Iterable[tuple[bytes, bytes]], without: set[bytes]) -> list[bytes]:

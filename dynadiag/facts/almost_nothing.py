@@ -54,7 +54,7 @@ def _sizes(run: Run) -> list[int] | None:
     kept = {graph for graphs in kept_graphs(run).values() for graph in graphs}
     found = [graph.size for graph in run.graphs if graph.id in kept]
     sizes = [size for size in found if size is not None]
-    unseen = any(run.left_out.get(kind) for kind in _UNTOLD) or any(one.kind == "cached_code" for one in run.problems)
+    unseen = any(run.left_out.get(kind) for kind in _UNTOLD) or any(problem.kind == "cached_code" for problem in run.problems)
     return None if unseen or len(sizes) < len(found) or any(frame.outcome == "failed" for frame in run.frames) else sizes
 
 
@@ -103,7 +103,7 @@ def _entered_from(call: Location, frame: Frame) -> bool:
     """Whether a compiled frame was entered under the call; what goes on after it in the same function was not."""
     if (frame.file, source_function(frame.name)) == (call.file, source_function(call.function)):
         return False
-    return any((one.file, one.line) == (call.file, call.line) for one in frame.callers)
+    return any((caller.file, caller.line) == (call.file, call.line) for caller in frame.callers)
 
 
 def _lines(frame: Frame, run: Run) -> int:

@@ -86,7 +86,7 @@ class BreakGains:
         spent: dict[str, int] = {}
         for gap in gaps:
             spent[gap.function] = spent.get(gap.function, 0) + gap.end - gap.begin
-        name = max(spent, key=lambda one: spent[one], default="")
+        name = max(spent, key=lambda text: spent[text], default="")
         return max(1, len(self._calls.get(name, ())))
 
     def _cuts(self, gaps: Sequence[Gap], *, wrappers: bool) -> list[Cut]:
@@ -146,7 +146,7 @@ def _is_written(ask: Ask) -> bool:
 def _merged(cuts: Sequence[Cut]) -> list[Cut]:
     """In order, and none overlaps another."""
     found: list[Cut] = []
-    for cut in sorted(cuts, key=lambda one: (one.begin, -one.end)):
+    for cut in sorted(cuts, key=lambda item: (item.begin, -item.end)):
         begin = max(cut.begin, found[-1].end) if found else cut.begin
         if begin < cut.end:
             found.append(Cut(begin, cut.end, drops=cut.drops))

@@ -42,14 +42,14 @@ class Work:
 @of_last_run
 def compiled_work(run: Run) -> Work | None:
     """What the calls together say, or None where none was looked at (`why_no_work`)."""
-    compiled_calls = [one for one in run.work if one.eager is None]
+    compiled_calls = [item for item in run.work if item.eager is None]
     if not compiled_calls:
         return None
-    parts = {one.function: one.outside for one in reversed(eager_parts(run))}
-    graphs = [one.graphs for one in compiled_calls]
-    breaks = [breaks_in(one, run) for one in compiled_calls]
-    compiled = sum(one.in_graphs for one in compiled_calls)
-    call_s = sum(one.call_s for one in run.work_times)
+    parts = {eager_part.function: eager_part.outside for eager_part in reversed(eager_parts(run))}
+    graphs = [compiled_call.graphs for compiled_call in compiled_calls]
+    breaks = [breaks_in(element, run) for element in compiled_calls]
+    compiled = sum(entry.in_graphs for entry in compiled_calls)
+    call_s = sum(work_time.call_s for work_time in run.work_times)
     names = {one.function for one in compiled_calls}
     return Work(
         operators=compiled + sum(one.outside for one in compiled_calls) + sum(parts.values()),
@@ -57,7 +57,7 @@ def compiled_work(run: Run) -> Work | None:
         functions=len(names),
         graphs=(min(graphs), max(graphs)),
         breaks=(min(breaks), max(breaks)),
-        time=sum(one.graph_s for one in run.work_times) / call_s if call_s and not parts else None,
+        time=sum(pair.graph_s for pair in run.work_times) / call_s if call_s and not parts else None,
         only=names.pop() if len(names) == 1 else None,
         eager=tuple(sorted(parts)),
         as_in_eager=len(complex_operators(run)),
@@ -66,7 +66,7 @@ def compiled_work(run: Run) -> Work | None:
 
 def eager_parts(run: Run) -> tuple[CompiledWork, ...]:
     """The calls of parts of compiled modules that ran operators, none of which was compiled."""
-    return tuple(one for one in run.work if one.eager is not None and one.outside)
+    return tuple(compiled_work for compiled_work in run.work if compiled_work.eager is not None and compiled_work.outside)
 
 
 def breaks_in(work: CompiledWork, run: Run) -> int:
@@ -77,7 +77,7 @@ def breaks_in(work: CompiledWork, run: Run) -> int:
 
 def why_no_work(run: Run) -> str | None:
     """Why it is not known how much runs compiled; None where it is."""
-    if any(one.eager is None for one in run.work):
+    if any(compiled_work.eager is None for compiled_work in run.work):
         return None
     if not any("compiled_work" in process.hooks for process in run.processes):
         recorded = any(process.argv is not None for process in run.processes)

@@ -40,7 +40,7 @@ def _left_to_aten(graph: Graph, run: Run) -> Iterator[Node]:
     except UnreadableInputError:
         return
     nodes = trace.graph_nodes(text) if called else ()
-    names = {*_COMPLEX_INPUT.findall(text), *(one.name for one in nodes if _COMPLEX.match(one.annotation or ""))} if nodes else set()
+    names = {*_COMPLEX_INPUT.findall(text), *(child.name for child in nodes if _COMPLEX.match(child.annotation or ""))} if nodes else set()
     for node in nodes:
         if node.target in called and not _NO_WORK.search(node.target) and not names.isdisjoint((node.name, *node.args)):
             yield node
@@ -48,5 +48,9 @@ def _left_to_aten(graph: Graph, run: Run) -> Iterator[Node]:
 
 def _called_in_code(graph: Graph, run: Run) -> set[str]:
     """The operators that the code which Inductor wrote for the frame calls by their names."""
-    texts = [one.text for one in run.listings if one.kind == "output_code" and one.frame == graph.frame and one.attempt == graph.attempt]
+    texts = [
+        listing.text
+        for listing in run.listings
+        if listing.kind == "output_code" and listing.frame == graph.frame and listing.attempt == graph.attempt
+    ]
     return {name for text in texts for name in _CALLED.findall(trace.read_payload(text))}

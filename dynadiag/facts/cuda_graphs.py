@@ -71,7 +71,9 @@ def skipped_for_writes(run: Run) -> Mapping[str, str]:
 def recorded_as_cuda_graphs(run: Run) -> frozenset[str]:
     """The frames of which a graph was recorded as a CUDA graph."""
     return frozenset(
-        one.frame for one in run.problems if one.kind in ("cudagraph_recorded", "cudagraph_rerecord") and one.frame is not None
+        problem.frame
+        for problem in run.problems
+        if problem.kind in ("cudagraph_recorded", "cudagraph_rerecord") and problem.frame is not None
     )
 
 

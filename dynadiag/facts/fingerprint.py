@@ -97,9 +97,9 @@ def _digest(part: str | tuple[str, ...], length: int) -> str:
 @of_last_run
 def functions_of(run: Run) -> frozenset[str]:
     """What `matched` needs to know which functions are still there: digests of the names of all own functions that a run shows."""
-    names = {one.name for one in run.functions}
+    names = {function.name for function in run.functions}
     names |= {source_function(frame.name) or "" for frame in run.frames if frame.file is not None and is_own_file(frame.file, run)}
-    return frozenset(_digest(one, _LENGTHS[2]) for one in names | {one.rpartition(".")[2] for one in names})
+    return frozenset(_digest(word, _LENGTHS[2]) for word in names | {name.rpartition(".")[2] for name in names})
 
 
 def matched(
@@ -112,12 +112,12 @@ def matched(
     (`functions_of` the new run) any more, and none of the new name was there before (`were`, `functions_of` the old run, where it is
     known); with another torch the id of the break.
     """
-    left = [{number: _parts(one) for number, one in enumerate(side)} for side in (old, new)]
-    before = were | {one.function for one in left[0].values()}
+    left = [{number: _parts(name) for number, name in enumerate(side)} for side in (old, new)]
+    before = were | {pair.function for pair in left[0].values()}
     found: dict[int, int] = {}
     for key, one_of, renamed in (*_STEPS, *(_OTHER_TORCH if other_torch else ())):
-        was = _by_key(((n, one) for n, one in left[0].items() if not renamed or one.function not in there), key)
-        now = _by_key(((n, one) for n, one in left[1].items() if not renamed or one.function not in before), key)
+        was = _by_key(((n, entry) for n, entry in left[0].items() if not renamed or entry.function not in there), key)
+        now = _by_key(((n, item) for n, item in left[1].items() if not renamed or item.function not in before), key)
         for same in was.keys() & now.keys():
             if all(len({one_of(side[n]) for n in listed}) == 1 for side, listed in zip(left, (was[same], now[same]), strict=True)):
                 for of, to in zip(was[same], now[same], strict=False):
@@ -129,8 +129,8 @@ def matched(
 _Key = Callable[[_Parts], object]
 # What has to be equal; of what there may be only one on each side; and whether the old function has to be gone.
 _STEPS: tuple[tuple[_Key, _Key, bool], ...] = (
-    (lambda one: one, lambda one: None, False),
-    (lambda one: one[:5], lambda one: None, False),
+    (lambda pair: pair, lambda item: None, False),
+    (lambda element: element[:5], lambda one: None, False),
     (lambda one: (one.code, one.subject, one.function, one.statement), lambda one: one[:5], False),
     (lambda one: (one.code, one.subject, one.statement, one.names), lambda one: one.function, True),
     (lambda one: (one.code, one.subject, one.statement), lambda one: one[2:], True),
@@ -148,6 +148,6 @@ def _parts(text: str) -> _Parts:
 
 def _by_key(entries: Iterable[tuple[int, _Parts]], key: Callable[[_Parts], object]) -> dict[object, list[int]]:
     found: dict[object, list[int]] = {}
-    for number, one in sorted(entries, key=lambda entry: (entry[1].ordinal, entry[0])):
-        found.setdefault(key(one), []).append(number)
+    for number, pair in sorted(entries, key=lambda entry: (entry[1].ordinal, entry[0])):
+        found.setdefault(key(pair), []).append(number)
     return found

@@ -83,4 +83,4 @@ def dimension(source: str) -> tuple[str, int] | None:
 def named_in(text: str) -> tuple[str, ...]:
     """The sources that a condition such as `2 <= x.size()[0] <= 6` speaks of, readable, in order."""
     found = _NAMED.findall(_AS_TENSOR.sub(lambda match: match["inner"], text))
-    return tuple(dict.fromkeys(readable(one) for one in found if one.split(".")[0] not in _NO_SOURCES))
+    return tuple(dict.fromkeys(readable(item) for item in found if item.split(".")[0] not in _NO_SOURCES))

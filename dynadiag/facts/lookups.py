@@ -15,32 +15,32 @@ _Key = TypeVar("_Key")
 
 def _grouped(entries: Iterable[_Entry], key: Callable[[_Entry], _Key]) -> dict[_Key, list[_Entry]]:
     found: dict[_Key, list[_Entry]] = {}
-    for one in entries:
-        found.setdefault(key(one), []).append(one)
+    for entry in entries:
+        found.setdefault(key(entry), []).append(entry)
     return found
 
 
 @of_last_run
 def problems_by_frame(run: Run) -> Mapping[str, Sequence[Problem]]:
     """The problems of each frame, in the order of the log."""
-    return _grouped((one for one in run.problems if one.frame is not None), lambda one: str(one.frame))
+    return _grouped((problem for problem in run.problems if problem.frame is not None), lambda item: str(item.frame))
 
 
 @of_last_run
 def problems_by_process(run: Run) -> Mapping[tuple[int, str], Sequence[Problem]]:
     """The problems of each process and kind, in the order of the log."""
-    return _grouped(run.problems, lambda one: (one.process, one.kind))
+    return _grouped(run.problems, lambda problem: (problem.process, problem.kind))
 
 
 @of_last_run
 def traced_by_frame(run: Run) -> Mapping[str, Sequence[TracedInput]]:
     """The traced inputs of each frame, in the order of the log."""
-    return _grouped(run.traced_inputs, lambda one: one.frame)
+    return _grouped(run.traced_inputs, lambda traced_input: traced_input.frame)
 
 
 @of_last_run
 def _costs_by_frame(run: Run) -> Mapping[str, Sequence[tuple[int, RegionCost]]]:
-    return _grouped(enumerate(run.costs), lambda one: str(one[1].frame))
+    return _grouped(enumerate(run.costs), lambda pair: str(pair[1].frame))
 
 
 def costs_of(frames: Iterable[str], run: Run) -> list[RegionCost]:
@@ -48,13 +48,13 @@ def costs_of(frames: Iterable[str], run: Run) -> list[RegionCost]:
     if not run.costs:
         return []
     known = _costs_by_frame(run)
-    return [cost for _, cost in sorted((one for frame in set(frames) for one in known.get(frame, ())), key=lambda one: one[0])]
+    return [cost for _, cost in sorted((pair for frame in set(frames) for pair in known.get(frame, ())), key=lambda entry: entry[0])]
 
 
 @of_last_run
 def frames_by_process(run: Run) -> Mapping[int, Sequence[Frame]]:
     """The frames of each process, in the order of the log."""
-    return _grouped(run.frames, lambda one: one.key.process)
+    return _grouped(run.frames, lambda frame: frame.key.process)
 
 
 @of_last_run
@@ -73,14 +73,15 @@ def compiled_in_epochs(run: Run) -> frozenset[tuple[str | None, str | None, int,
 def targets_by_process(run: Run) -> Mapping[int, frozenset[str]]:
     """What `torch.compile` was called on in each process."""
     return {
-        process: frozenset(call.target for call in calls) for process, calls in _grouped(run.compile_calls, lambda one: one.process).items()
+        process: frozenset(call.target for call in calls)
+        for process, calls in _grouped(run.compile_calls, lambda compile_call: compile_call.process).items()
     }
 
 
 @of_last_run
 def dynamo_graphs(run: Run) -> Mapping[str, Sequence[Graph]]:
     """The Dynamo graphs of each frame, in the order of the log."""
-    return _grouped((one for one in run.graphs if one.kind == "dynamo"), lambda one: one.frame)
+    return _grouped((graph for graph in run.graphs if graph.kind == "dynamo"), lambda item: item.frame)
 
 
 @of_last_run

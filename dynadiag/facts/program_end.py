@@ -28,11 +28,13 @@ def refuse_failed_start(run: Run, otherwise: str) -> None:
     failed = failure_of(run.info)
     if run.frames or failed is None:
         return
-    raised = next((f" ({shorten(one.text, _LONGEST_ERROR)})" for one in run.problems if one.kind == "uncaught"), "")
+    raised = next((f" ({shorten(problem.text, _LONGEST_ERROR)})" for problem in run.problems if problem.kind == "uncaught"), "")
     raise NothingFoundError(f"the program {failed}{raised} before anything was compiled, so {otherwise}", exit_code=1)
 
 
 def refuse_missing_torch(run: Run, otherwise: str) -> None:
     """Raise TorchUnsupportedError for a program that ended because its interpreter has no torch."""
-    if any(one.kind == "uncaught" and _NO_TORCH.match(one.text) for one in run.problems) and not any(one.torch for one in run.processes):
+    if any(problem.kind == "uncaught" and _NO_TORCH.match(problem.text) for problem in run.problems) and not any(
+        process.torch for process in run.processes
+    ):
         raise TorchUnsupportedError(f"the Python that ran the program has no torch, so {otherwise}: pass one that has it with --python")

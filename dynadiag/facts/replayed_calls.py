@@ -131,7 +131,7 @@ class ReplayedCalls:
             elif cut is not None:
                 own = max(ask.own, self._launch_ns[not cut.drops] - self._per_event)
             now = (max(now, device) if ask.waits else now) + own * self._scale
-        lengths = [two - one for one, two in pairwise(ends)][len(ends) // 3 :]
+        lengths = [two - number for number, two in pairwise(ends)][len(ends) // 3 :]
         return statistics.median(lengths) if lengths else 0.0
 
 

@@ -19,10 +19,10 @@ def lines_that_set(state: str, run: Run) -> tuple[Location, ...]:
         for (file, line), text in (run.blocks.items() if names else ())
         if "\n" not in text and is_own_file(file, run) and _calls(text, names)
     ]
-    return tuple(sorted(found, key=lambda one: (one.file, one.line or 0)))
+    return tuple(sorted(found, key=lambda location: (location.file, location.line or 0)))
 
 
 def _calls(text: str, names: tuple[str, ...]) -> bool:
     tree = parsed_module(text) or parsed_module(f"{text} pass")
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-    return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in names for one in calls)
+    return any((call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")) in names for call in calls)

@@ -121,9 +121,9 @@ def recorded_functions(file: str, run: Run) -> Sequence[SourceFunction]:
 @of_last_run
 def _functions_by_file(run: Run) -> Mapping[str, tuple[Sequence[int], Sequence[SourceFunction]]]:
     by_file: dict[str, list[SourceFunction]] = {}
-    for one in sorted(run.functions, key=lambda one: one.line):
-        by_file.setdefault(one.file, []).append(one)
-    return {file: ([one.line for one in functions], functions) for file, functions in by_file.items()}
+    for function in sorted(run.functions, key=lambda source_function: source_function.line):
+        by_file.setdefault(function.file, []).append(function)
+    return {file: ([item.line for item in functions], functions) for file, functions in by_file.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -135,11 +135,11 @@ def _of_function(text: str, line: int) -> ast.stmt | None:
     found: ast.stmt | None = None
     inside: Sequence[ast.AST] = tree.body
     while inside:
-        here = next((one for one in inside if _first(one) <= line <= _last(one)), None)
+        here = next((node for node in inside if _first(node) <= line <= _last(node)), None)
         if here is None:
             break
         found = here if isinstance(here, ast.stmt) else found
-        inside = [one for field in _BLOCKS for one in getattr(here, field, ())]
+        inside = [item for field in _BLOCKS for item in getattr(here, field, ())]
         if line == _first(here) and not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             break  # `if x: y = 1` begins with its header
     return found
@@ -195,8 +195,8 @@ def _shape(value: object, names: list[str], depth: int) -> Iterator[str]:
     if depth > _DEEPEST:
         yield "..."
     elif isinstance(value, list):
-        for one in value:
-            yield from _shape(one, names, depth + 1)
+        for item in value:
+            yield from _shape(item, names, depth + 1)
             yield ","
     elif not isinstance(value, ast.AST):
         yield f"{type(value).__name__}:{value!r}"

@@ -108,10 +108,10 @@ def _is_own(path: str, places: _Places) -> bool:
     if not path or path.startswith("<"):
         return bool(_TYPED.match(path))
     if not places.own:
-        return not any(_below(path, one) for one in places.libraries) and not _looks_foreign(path)
+        return not any(_below(path, library) for library in places.libraries) and not _looks_foreign(path)
     whole = path if path.startswith("/") or path[1:2] == ":" else f"{places.cwd}/{path}"
-    named = max((len(one) for one in places.own if _below(whole, one)), default=0)
-    installed = max((len(one) for one in places.libraries if _below(whole, one)), default=0)
+    named = max((len(name) for name in places.own if _below(whole, name)), default=0)
+    installed = max((len(word) for word in places.libraries if _below(whole, word)), default=0)
     if named:
         return named >= installed and not _looks_foreign(whole[named:])
     return (path in places.programs or whole in places.programs) and not installed and not _looks_foreign(whole)
@@ -180,8 +180,8 @@ def joined_stack(entry: Sequence[Location], inner: Sequence[Location]) -> tuple[
     return tuple(inner) if complete or not _same_call(entry[-1], inner[0]) else (*entry[:-1], *inner)
 
 
-def _same_call(one: Location, other: Location) -> bool:
-    return one.file == other.file and source_function(one.function) == source_function(other.function)
+def _same_call(location: Location, other: Location) -> bool:
+    return location.file == other.file and source_function(location.function) == source_function(other.function)
 
 
 def own_entry(frame: Frame, run: Run) -> Location | None:
@@ -213,7 +213,7 @@ def _called_by_torch(frame: Frame, run: Run) -> bool:
 @of_last_run
 def _first_eager(run: Run) -> Mapping[int, Frame]:
     """By process the first frame that was left to run eager, at least in parts."""
-    return {one.key.process: one for one in reversed(run.frames) if one.outcome in ("broke", "skipped")}
+    return {frame.key.process: frame for frame in reversed(run.frames) if frame.outcome in ("broke", "skipped")}
 
 
 def bare_name(function: str | None) -> str | None:
@@ -276,8 +276,10 @@ def _names(run: Run) -> tuple[tuple[str, str], ...]:
     Files first, then the outermost folder, so that the order of the processes does not matter; what is only around them comes last.
     """
     if run.project:
-        known = sorted(run.project.items(), key=lambda one: (not one[1], len(one[0]), one))
-        return tuple((normal_path(path), normal_path(name)) for path, name in (*known, *((one, "") for one in sorted(run.around, key=len))))
+        known = sorted(run.project.items(), key=lambda pair: (not pair[1], len(pair[0]), pair))
+        return tuple(
+            (normal_path(path), normal_path(name)) for path, name in (*known, *((text, "") for text in sorted(run.around, key=len)))
+        )
     roots = [run.info.cwd or ""]
     for process in run.processes:
         script = normal_path((process.argv or ("",))[0])
@@ -311,8 +313,12 @@ def full_place(place: Location, run: Run) -> Location | None:
 def _known_files(run: Run) -> Mapping[str, Sequence[str]]:
     """The files of the run's frames and stacks by their last part."""
     stacks = {id(stack): stack for frame in run.frames for stack in (frame.stack, frame.callers)}
-    stacks |= {id(one.stack): one.stack for one in run.breaks} | {id(one.stack): one.stack for one in run.problems}
-    files = {one.file for stack in stacks.values() for one in stack} | {frame.file for frame in run.frames if frame.file is not None}
+    stacks |= {id(break_event.stack): break_event.stack for break_event in run.breaks} | {
+        id(problem.stack): problem.stack for problem in run.problems
+    }
+    files = {location.file for stack in stacks.values() for location in stack} | {
+        frame.file for frame in run.frames if frame.file is not None
+    }
     known: dict[str, list[str]] = {}
     for file in sorted(files):
         known.setdefault(normal_path(file).rpartition("/")[2], []).append(file)

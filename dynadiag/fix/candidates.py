@@ -56,23 +56,23 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         for find in (libraries.own_lines, libraries.tried, moves.moved):
             made += find(finding, report, sources, whys, unsafe=unsafe)
         made = list(_named(made, sources, whys))
-        for one in made:
-            known = found.get(one.edits)
-            cures = one.cures if known is None else (*known.cures, *one.cures)
-            found[one.edits] = replace(one if known is None else known, cures=tuple(dict.fromkeys(cures)))
+        for candidate in made:
+            known = found.get(candidate.edits)
+            cures = candidate.cures if known is None else (*known.cures, *candidate.cures)
+            found[candidate.edits] = replace(candidate if known is None else known, cures=tuple(dict.fromkeys(cures)))
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
-    return [replace(one, id=f"x{number}") for number, one in enumerate(found.values(), start=1)], left
+    return [replace(item, id=f"x{number}") for number, item in enumerate(found.values(), start=1)], left
 
 
 def _named(made: Iterable[Candidate], sources: Sources, whys: list[str]) -> Iterator[Candidate]:
     """The candidates with torch as the modules name it. In a package's module no import can be added."""
-    for one in made:
-        edits = tuple(with_torch_named(edit, sources.texts[edit.file]) for edit in one.edits)
+    for candidate in made:
+        edits = tuple(with_torch_named(edit, sources.texts[edit.file]) for edit in candidate.edits)
         if any(edit.needs_torch and edit.file in sources.modules for edit in edits):
-            whys.append(f"`{one.slug}` cannot be applied: the package's module does not import torch")
+            whys.append(f"`{candidate.slug}` cannot be applied: the package's module does not import torch")
         else:
-            yield replace(one, edits=edits)
+            yield replace(candidate, edits=edits)
 
 
 def _unadvised(finding: Finding) -> str:
@@ -109,7 +109,9 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str
             if advice.slug in applied_advice.READS:
                 _check_reads(ast.parse(text), spans[-1])
     if advice.slug in applied_advice.BRANCHES:
-        whys = [legality.why_not_selected("\n".join(edits[0].new).replace("return ", "", 1), gradients=one) for one in (False, True)]
+        whys = [
+            legality.why_not_selected("\n".join(edits[0].new).replace("return ", "", 1), gradients=literal) for literal in (False, True)
+        ]
         if whys[0] is not None:
             raise EditError(f"both sides would be computed, and {whys[0]}")
     return Candidate(
@@ -133,7 +135,7 @@ def has_branch(edit: Edit) -> bool:
             tree = ast.parse(rows)
         except SyntaxError:
             continue
-        return any(isinstance(one, ast.If | ast.IfExp) for one in ast.walk(tree))
+        return any(isinstance(node, ast.If | ast.IfExp) for node in ast.walk(tree))
     return bool(edit.old)
 
 
@@ -164,17 +166,19 @@ def _with_clones(code: str) -> str:
 
 def _check_names(tree: ast.Module, advice: Advice) -> None:
     """Raise EditError where an import that the new code needs is not there."""
-    there = {ast.unparse(one) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)}
-    there |= {f"import {alias.name}" for one in tree.body if isinstance(one, ast.Import) for alias in one.names if alias.asname is None}
-    missing = [one for one in advice.imports if one not in there]
+    there = {ast.unparse(statement) for statement in tree.body if isinstance(statement, ast.Import | ast.ImportFrom)}
+    there |= {
+        f"import {alias.name}" for child in tree.body if isinstance(child, ast.Import) for alias in child.names if alias.asname is None
+    }
+    missing = [word for word in advice.imports if word not in there]
     if missing:
         raise EditError(f"the file does not contain `{missing[0]}`")
 
 
 def _check_reads(tree: ast.Module, span: Span) -> None:
-    inside = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    around = [one for one in inside if one.lineno <= span.begin <= (one.end_lineno or 0)]
-    function = max(around, key=lambda one: one.lineno, default=None)
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [item for item in inside if item.lineno <= span.begin <= (item.end_lineno or 0)]
+    function = max(around, key=lambda element: element.lineno, default=None)
     why = "the line is in no function" if function is None else legality.why_not_kept(function, range(span.begin, span.end))
     if why is not None:
         raise EditError(why)
@@ -184,12 +188,14 @@ def chosen(all_: Sequence[Candidate], report: Report, *, select: Sequence[str], 
     """Those that cure a finding of these codes, ids, fingerprints or kinds of advice (none: all), and none to ignore."""
     names = _names(report)
 
-    def named(one: Candidate, words: Sequence[str]) -> bool:
-        return bool({one.slug, *(name for cure in one.cures for name in names[cure])} & set(words))
+    def named(candidate: Candidate, words: Sequence[str]) -> bool:
+        return bool({candidate.slug, *(name for cure in candidate.cures for name in names[cure])} & set(words))
 
-    return [one for one in all_ if (not select or named(one, select)) and not named(one, ignore)]
+    return [item for item in all_ if (not select or named(item, select)) and not named(item, ignore)]
 
 
 def _names(report: Report) -> Mapping[str, tuple[str, ...]]:
-    names = {cure: (one.fingerprint, one.code, one.id) for one in report.findings for cure in libraries.cures_of(one, report)}
-    return names | {one.fingerprint: (one.fingerprint, one.code, one.id) for one in report.findings}
+    names = {
+        cure: (finding.fingerprint, finding.code, finding.id) for finding in report.findings for cure in libraries.cures_of(finding, report)
+    }
+    return names | {item.fingerprint: (item.fingerprint, item.code, item.id) for item in report.findings}

@@ -98,7 +98,7 @@ def _replaced(tree: Tree, kind: Kind, nodes: Nodes, rows: Sequence[str]) -> str:
     if kind == "part":
         line, _ = tree.around[nodes[0]]
         new = _read(tree, rows, "statements")
-        plain = all(isinstance(one, cst.SimpleStatementLine) for one in new) and len(new) < 2
+        plain = all(isinstance(item, cst.SimpleStatementLine) for item in new) and len(new) < 2
         if plain and (new or len(line.body) > 1 or line not in tree.around):
             return _with(tree, line, _with_part(tree, line, nodes[0], new))
         if len(line.body) > 1 or line not in tree.around:
@@ -126,7 +126,7 @@ def _replaced(tree: Tree, kind: Kind, nodes: Nodes, rows: Sequence[str]) -> str:
 def _with_part(tree: Tree, line: Any, node: Any, new: Nodes) -> Any:
     """A line with the parts of a new one in the place of one of its own."""
     at = line.body.index(node)
-    parts = [*line.body[:at], *(part for one in new for part in one.body), *line.body[at + 1 :]] or [cst.Pass()]
+    parts = [*line.body[:at], *(part for item in new for part in item.body), *line.body[at + 1 :]] or [cst.Pass()]
     if node is line.body[-1]:
         parts[-1] = parts[-1].with_changes(semicolon=node.semicolon)
     elif new:
@@ -185,10 +185,10 @@ def _read(tree: Tree, rows: Sequence[str], kind: Kind) -> list[Any]:
 
 def _lost(old: Nodes, new: Nodes) -> list[cst.EmptyLine]:
     """The comments in statements, beside and in them, that new ones do not have."""
-    bare = (one.with_changes(leading_lines=()) if hasattr(one, "leading_lines") else one for one in old)
-    had, have = ([one for node in nodes for one in matchers.findall(node, matchers.Comment())] for nodes in (bare, new))
-    left = Counter(cst.ensure_type(one, cst.Comment).value for one in had)
-    left -= Counter(cst.ensure_type(one, cst.Comment).value for one in have)
+    bare = (item.with_changes(leading_lines=()) if hasattr(item, "leading_lines") else item for item in old)
+    had, have = ([match for node in nodes for match in matchers.findall(node, matchers.Comment())] for nodes in (bare, new))
+    left = Counter(cst.ensure_type(cstnode, cst.Comment).value for cstnode in had)
+    left -= Counter(cst.ensure_type(element, cst.Comment).value for element in have)
     return [cst.EmptyLine(comment=cst.Comment(value)) for value in left.elements()]
 
 
@@ -197,7 +197,7 @@ def _behind_imports(module: cst.Module) -> int:
     place, named = 0, False
     for at, line in enumerate(module.body):
         parts = line.body if isinstance(line, cst.SimpleStatementLine) else ()
-        if parts and all(isinstance(one, cst.Import | cst.ImportFrom) for one in parts):
+        if parts and all(isinstance(part, cst.Import | cst.ImportFrom) for part in parts):
             place, named = at + 1, named or any(map(_binds_torch, parts))
         elif named and not (at == 0 and module.get_docstring() is not None):
             break
@@ -209,7 +209,9 @@ def _behind_imports(module: cst.Module) -> int:
 def _binds_torch(statement: Any) -> bool:
     """`import torch`, also under another name, and `import torch.nn`, but not `import torch.nn as nn`."""
     names = statement.names if isinstance(statement, cst.Import) else ()
-    return any((one.evaluated_name.partition(".")[0] if one.evaluated_alias is None else one.evaluated_name) == "torch" for one in names)
+    return any(
+        (name.evaluated_name.partition(".")[0] if name.evaluated_alias is None else name.evaluated_name) == "torch" for name in names
+    )
 
 
 _FUTURE = matchers.SimpleStatementLine(

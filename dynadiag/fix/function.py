@@ -55,7 +55,7 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
             torch.save({"fn": plain, "args": args, "kwargs": kwargs}, call)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(f"the call cannot be made in another process: {error}") from error
-        paths = [one for one in sys.path if one] or [str(Path.cwd())]
+        paths = [name for name in sys.path if name] or [str(Path.cwd())]
         script = write_inside(folder, "call.py", _SCRIPT.format(paths=paths, call=str(call)))
         begun, before = time.monotonic(), os.times()
         target = record.Target("script", (str(script),))

@@ -82,8 +82,10 @@ class LaunchedRunner(Runner):
         self.runs += 1
         cpu_s = sum(after[2:4]) - sum(before[2:4])
         self.cpu_s += cpu_s
-        replies = {one.name: parsed(read_small(one / "reply", LARGEST_REPLY)) or {} for one in _ranks(folder) if (one / "reply").is_file()}
-        count = next((int(one["ranks"]) for one in replies.values()), 0)
+        replies = {
+            rank.name: parsed(read_small(rank / "reply", LARGEST_REPLY)) or {} for rank in _ranks(folder) if (rank / "reply").is_file()
+        }
+        count = next((int(mapping["ranks"]) for mapping in replies.values()), 0)
         if not count or len(replies) < count:
             why = f"{count - len(replies) if count else 'all'} of its ranks did not end: {last_line(folder / 'launch')}"
             return Outcome(ended=False, why=why, cpu_s=cpu_s)
@@ -98,7 +100,7 @@ class LaunchedRunner(Runner):
         first: str | None = None
         calls: dict[str, int] = {}
         for rank in _names(reference):
-            outcomes = [_of_rank(one, rank) for one in (reference, other, *([] if again is None else [again]), *noisy)]
+            outcomes = [_of_rank(outcome, rank) for outcome in (reference, other, *([] if again is None else [again]), *noisy)]
             behind = outcomes[2:] if again is None else outcomes[3:]
             differs, found = super().difference(outcomes[0], outcomes[1], None if again is None else outcomes[2], behind)
             calls |= {f"{name} of {rank}": count for name, count in found.items()}
@@ -113,15 +115,15 @@ class LaunchedRunner(Runner):
 
 def _together(ranks: Sequence[Outcome], folder: Path, *, report_of: Path | None, cpu_s: float) -> Outcome:
     """The outcomes of all ranks as one: the first that failed says how it ended."""
-    failed = next((one for one in ranks if one.exit_status or one.raised), ranks[0])
-    warned = sum((Counter(one.warned) for one in ranks), Counter[str]())
-    sides = {name: sorted({side for one in ranks for side in one.sides.get(name, ())}) for one in ranks for name in one.sides}
+    failed = next((rank for rank in ranks if rank.exit_status or rank.raised), ranks[0])
+    warned = sum((Counter(outcome.warned) for outcome in ranks), Counter[str]())
+    sides = {name: sorted({side for element in ranks for side in element.sides.get(name, ())}) for item in ranks for name in item.sides}
     return Outcome(
         ended=True,
         exit_status=failed.exit_status,
         raised=failed.raised,
         said=failed.said,
-        read_stdin=any(one.read_stdin for one in ranks),
+        read_stdin=any(entry.read_stdin for entry in ranks),
         stdout="".join(one.stdout for one in ranks),
         warned=warned,
         values=folder if all(one.values is not None for one in ranks) else None,
@@ -139,7 +141,7 @@ def _ranks(folder: Path) -> list[Path]:
 
 def _names(outcome: Outcome) -> Iterator[str]:
     assert outcome.values is not None
-    yield from (one.name for one in _ranks(outcome.values))
+    yield from (rank.name for rank in _ranks(outcome.values))
 
 
 def _of_rank(outcome: Outcome, rank: str) -> Outcome:

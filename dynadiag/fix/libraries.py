@@ -30,14 +30,14 @@ from dynadiag.model.report import Finding, GraphBreak, Report
 
 def library_sites(finding: Finding, report: Report) -> list[GraphBreak]:
     """The break sites of a finding that stand in an installed library: neither the user's, nor Python's, nor torch's."""
-    sites = [one for one in report.graph_breaks if one.id in finding.evidence]
-    return [one for one in sites if (place := library_place(one, report)) is not None and place.line is not None]
+    sites = [graph_break for graph_break in report.graph_breaks if graph_break.id in finding.evidence]
+    return [site for site in sites if (place := library_place(site, report)) is not None and place.line is not None]
 
 
 def library_place(site: GraphBreak, report: Report) -> Location | None:
     """The innermost line of a library: where the break is, or what calls the standard library there."""
     places = [*site.stack, *([site.torch_frame] if site.torch_frame is not None else [])]
-    inner = next((one for one in reversed(places) if not is_standard_library(one.file)), None)
+    inner = next((place for place in reversed(places) if not is_standard_library(place.file)), None)
     if inner is None or is_own_file(inner.file, report.run) or is_torchs_file(inner.file):
         return None
     return inner
@@ -65,7 +65,9 @@ def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool, masked: 
 
 def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     """What rules make of the user's own lines of a finding, for which advice has nothing or what may be wrong where gradients flow."""
-    sites = [one for one in report.graph_breaks if one.id in finding.evidence and one.torch_frame is not None]
+    sites = [
+        graph_break for graph_break in report.graph_breaks if graph_break.id in finding.evidence and graph_break.torch_frame is not None
+    ]
     for site in sites:
         place = site.torch_frame
         if place is None or place.line is None or not is_own_file(place.file, report.run):
@@ -80,7 +82,7 @@ def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str
         with suppress(DynadiagError):
             # Most lines are none of these: the report's own reason says more.
             yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])
-        if site.category in CAPTURES and not any(one.slug in REWRITES | OPTIONS for one in finding.fix):
+        if site.category in CAPTURES and not any(advice.slug in REWRITES | OPTIONS for advice in finding.fix):
             try:
                 yield _captured(site, finding.fingerprint, sources, "Capture what is read of tensors, which no advice is for")
             except DynadiagError as error:
@@ -96,7 +98,7 @@ def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report
     if site.category not in ("scalar read", "dynamic shape operator", "data-dependent control flow"):
         return
     rules = [(with_numbers, "numbers-of-tensor", "Loop over the numbers that a tensor was made of")]
-    versions = [tuple(map(int, re.findall(r"\d+", one.torch or "0")[:2])) for one in report.run.processes]
+    versions = [tuple(map(int, re.findall(r"\d+", process.torch or "0")[:2])) for process in report.run.processes]
     if versions and min(versions) >= _TAGGED:
         rules.append((as_operator, "eager-operator", "Run lines that depend on data as one operator"))
     for rule, slug, words in rules:
@@ -112,7 +114,7 @@ def cures_of(finding: Finding, report: Report) -> list[str]:
     """The names of what is to be gone when a finding is cured: its sites in libraries by themselves, since findings on one line are
     numbered, else the finding.
     """
-    return [one.fingerprint for one in library_sites(finding, report)] or [finding.fingerprint]
+    return [library_site.fingerprint for library_site in library_sites(finding, report)] or [finding.fingerprint]
 
 
 def tried(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:

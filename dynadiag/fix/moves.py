@@ -46,15 +46,15 @@ def _candidate(slug: str, name: str, edits: tuple[Edit, ...], finding: Finding, 
 
 
 def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
-    advice = next((one for one in finding.fix if one.slug == train_steps.SLUG), None)
+    advice = next((item for item in finding.fix if item.slug == train_steps.SLUG), None)
     if advice is None or finding.where is None:
         return
     new = advice.after or ""
     model, in_place = re.split(r"\.| = ", new)[0], new.endswith(".compile()")
     file, text = sources.text(finding.where.file)
-    sites = [one for one in report.graph_breaks if one.id in finding.evidence]
-    frames = [report.run.frame(one) for site in sites for one in site.frames]
-    names = dict.fromkeys(name for one in frames if one is not None and (name := source_function(one.name)) is not None)
+    sites = [graph_break for graph_break in report.graph_breaks if graph_break.id in finding.evidence]
+    frames = [report.run.frame(frame) for site in sites for frame in site.frames]
+    names = dict.fromkeys(name for element in frames if element is not None and (name := source_function(element.name)) is not None)
     why: EditError | None = None
     for name in names:
         try:
@@ -70,10 +70,10 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
 def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
     if not finding.code.startswith("DR"):
         return
-    found = {change.source for one in report.recompiles if one.id in finding.evidence for change in one.changed}
-    named = frozenset(match[1] for one in found for match in _OBJECT.finditer(one))
+    found = {change.source for recompile in report.recompiles if recompile.id in finding.evidence for change in recompile.changed}
+    named = frozenset(match[1] for name in found for match in _OBJECT.finditer(name))
     file, text = sources.text(sources.script)
-    for names in ([None] if any("backend" in one for one in found) else []) + ([named] if named else []):
+    for names in ([None] if any("backend" in item for item in found) else []) + ([named] if named else []):
         for edits, target in hoists.out_of_loops(file, text, names):
             yield _candidate(hoists.HOIST, target, edits, finding, text, of_backend=names is None)
 
@@ -95,7 +95,10 @@ def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Can
     if finding.code != codes.SIZE or finding.severity == "note":
         return
     file, text = sources.text(sources.script)
-    edits = (dynamic.compiled_dynamic(file, text), *dynamic.options_of(file, [one for one in finding.fix if one.slug == dynamic.SHAPES]))
+    edits = (
+        dynamic.compiled_dynamic(file, text),
+        *dynamic.options_of(file, [advice for advice in finding.fix if advice.slug == dynamic.SHAPES]),
+    )
     spans = tuple(placed(text, edit) for edit in edits)
     words = "Compile for changing sizes from the first call on"
     yield Candidate(id="", slug=dynamic.SLUG, text=words, edits=edits, spans=spans, cures=(finding.fingerprint,))

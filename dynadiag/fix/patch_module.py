@@ -155,9 +155,9 @@ def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], tuple[str, 
         if rows:
             yield from ("", f"def _make_{name}():", *(f"    {row}" if row else "" for row in rows), "", f"    return {name}", "")
         waiting.setdefault(module, []).append(words)
-    for number, one in enumerate(copies, start=1):
-        yield from ("", *_nested(one, f"_copy_{number}"), "")
-        waiting.setdefault(one.module, []).append(f"(_replace, {one.path!r}, {one.count}, {one.made_for!r}, _copy_{number})")
+    for number, item in enumerate(copies, start=1):
+        yield from ("", *_nested(item, f"_copy_{number}"), "")
+        waiting.setdefault(item.module, []).append(f"(_replace, {item.path!r}, {item.count}, {item.made_for!r}, _copy_{number})")
     yield from ("", "_WAITING = {")
     for module, entries in waiting.items():
         yield from (f"    {module!r}: [", *(f"        {entry}," for entry in entries), "    ],")
@@ -165,14 +165,14 @@ def _rows(copies: Sequence[_Copy], helpers: Mapping[tuple[str, str], tuple[str, 
     yield from _TAIL.splitlines()
 
 
-def _nested(one: _Copy, name: str) -> list[str]:
+def _nested(item: _Copy, name: str) -> list[str]:
     """A function that gives the copy, made inside classes of the same names: `super()` and names that begin with two underscores mean what
     they did, and a name that is its own or that of its class is a global one.
     """
-    inner: cst.FunctionDef | cst.ClassDef = one.function
-    for owner in reversed(one.path[:-1]):
+    inner: cst.FunctionDef | cst.ClassDef = item.function
+    for owner in reversed(item.path[:-1]):
         inner = cst.ClassDef(cst.Name(owner), cst.IndentedBlock([inner]))
-    first, last = cst.parse_module(f"global {one.path[0]}\nreturn {'.'.join(one.path)}\n").body
+    first, last = cst.parse_module(f"global {item.path[0]}\nreturn {'.'.join(item.path)}\n").body
     last = last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     made = cst.FunctionDef(cst.Name(name), cst.Parameters(), cst.IndentedBlock([first, inner, last]))
     return rows_of(cst.Module([]).code_for_node(made).rstrip("\n"))
@@ -184,10 +184,13 @@ def _path(tree: ast.Module, row: int) -> tuple[str, ...]:
     block: list[ast.stmt] = tree.body
     while True:
         kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        node = next((one for one in block if isinstance(one, kinds) and _first(one) <= row <= (one.end_lineno or 0)), None)
+        node = next(
+            (statement for statement in block if isinstance(statement, kinds) and _first(statement) <= row <= (statement.end_lineno or 0)),
+            None,
+        )
         if node is None:
             raise EditError("the line is in no function of the module or of its classes")
-        if sum(getattr(one, "name", None) == node.name for one in block) != 1:
+        if sum(getattr(child, "name", None) == node.name for child in block) != 1:
             raise EditError(f"`{node.name}` is defined more than once")
         found.append(node.name)
         if not isinstance(node, ast.ClassDef):
@@ -196,7 +199,7 @@ def _path(tree: ast.Module, row: int) -> tuple[str, ...]:
 
 
 def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _copy(module: str, path: tuple[str, ...], original: str, new: str) -> _Copy:
@@ -211,7 +214,9 @@ def _copy(module: str, path: tuple[str, ...], original: str, new: str) -> _Copy:
 def _at(node: Any, path: Sequence[str]) -> cst.FunctionDef:
     for name in path:
         body = node.body if isinstance(node, cst.Module) else node.body.body
-        node = next(one for one in body if isinstance(one, cst.FunctionDef | cst.ClassDef) and one.name.value == name)
+        node = next(
+            statement for statement in body if isinstance(statement, cst.FunctionDef | cst.ClassDef) and statement.name.value == name
+        )
     return cst.ensure_type(node, cst.FunctionDef)
 
 
@@ -242,13 +247,13 @@ def _plain(parameter: Any, _: object) -> cst.Param:
 def _helper(rows: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     """The name of a helper that a rule puts into a module, what the module of patches does to put it there, and rows that make it."""
     text = "\n".join(rows)
-    function = next(one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
+    function = next(statement for statement in ast.parse(text).body if isinstance(statement, ast.FunctionDef))
     if function.name == WARN:
         return function.name, f"(_warn_while_tracing, {function.name!r})", ()
     if function.name.startswith(OPERATOR):
         made = function.decorator_list[0]
         assert isinstance(made, ast.Call)
-        told = {one.arg: ast.literal_eval(one.value) for one in made.keywords if one.arg in ("mutates_args", "schema")}
+        told = {keyword.arg: ast.literal_eval(keyword.value) for keyword in made.keywords if keyword.arg in ("mutates_args", "schema")}
         words = f"(_define_operator, {function.name!r}, {told['mutates_args']!r}, {told['schema']!r}, _make_{function.name})"
         return function.name, words, tuple(text.splitlines()[function.lineno - 1 : function.end_lineno])
     call = function.body[0].value if isinstance(function.body[0], ast.Expr) else None

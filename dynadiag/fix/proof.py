@@ -110,7 +110,7 @@ class Prover:
         self._note_sides(self.again)
         if set(self.plain.backends) == {"eager"}:
             self.backend = "eager"
-        if any(one.of_backend for one in candidates):
+        if any(candidate.of_backend for candidate in candidates):
             self.backend = None
         self.noisy = noisy_lines(self.plain.stdout, self.again.stdout)
         differs, self.calls = self._differs(self.plain, self.again)
@@ -139,16 +139,16 @@ class Prover:
 
         `own_data`: only compiled, on the script's own data.
         """
-        for one in new:
-            if one.gradients_why is not None and self.gradients:
-                return Verdict(proven=False, why=f"gradients flow here, and {one.gradients_why}")
+        for candidate in new:
+            if candidate.gradients_why is not None and self.gradients:
+                return Verdict(proven=False, why=f"gradients flow here, and {candidate.gradients_why}")
         outcome = self.recorded(changes)
         why = self.why_other(self.plain, outcome, self.again) or why_not_warned(self.plain, outcome, changes)
         if why is not None or outcome.report is None:
             failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
             return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
         now = Standing.of(outcome.report)
-        why = next((why for one in new if (why := why_not_better(self.first, before, now, one.cures)) is not None), None)
+        why = next((why for item in new if (why := why_not_better(self.first, before, now, item.cures)) is not None), None)
         if why is not None:
             return Verdict(proven=False, why=why, by_findings=True)
         compared = ["the script's own data, compiled"]
@@ -184,7 +184,7 @@ class Prover:
         """Once compiled, and the changed lines once more in eager."""
         for vary, reference in self.varied.items():
             eager = vary != VARIATIONS[0]
-            if eager and all(one.is_option for one in new):
+            if eager and all(candidate.is_option for candidate in new):
                 continue
             backend = None if eager else self.backend
             outcome = self._run(changes, texts.changed(self.originals, changes, observed=True), vary=vary, eager=eager, backend=backend)
@@ -200,11 +200,11 @@ class Prover:
         All at once, if the original then runs each of these branches, else one branch after another.
         """
         for side in (False, True):
-            missing = [one for one in new if one.branch and side not in self.sides.get(one.id, set())]
-            for one in missing:
-                if texts.changed(self.originals, [one], marked=True) == texts.changed(self.originals, [one]):
+            missing = [item for item in new if item.branch and side not in self.sides.get(item.id, set())]
+            for candidate in missing:
+                if texts.changed(self.originals, [candidate], marked=True) == texts.changed(self.originals, [candidate]):
                     return f"the branch is never taken when its condition is {side}, and the new lines have no condition to force"
-            groups = [missing] if missing and self._forced(missing, side)[1] is None else [[one] for one in missing]
+            groups = [missing] if missing and self._forced(missing, side)[1] is None else [[element] for element in missing]
             for group in groups:
                 reference, why = self._forced(group, side)
                 if why is not None:
@@ -219,7 +219,7 @@ class Prover:
 
     def _forced(self, ones: Sequence[Candidate], side: bool) -> tuple[Outcome, str | None]:
         """The original with the conditions of these branches forced, run once, and why that shows nothing."""
-        force = {one.id: side for one in ones}
+        force = {candidate.id: side for candidate in ones}
         key = frozenset(force.items())
         if key not in self._with_sides:
             self._with_sides[key] = self.runner.run(texts=texts.with_conditions(self.originals, ones), force=force)
@@ -235,14 +235,14 @@ class Prover:
         for name, found in outcome.sides.items():
             self.sides.setdefault(name, set()).update(found)
 
-    def _differs(self, one: Outcome, other: Outcome) -> tuple[str | None, Mapping[str, int]]:
+    def _differs(self, outcome: Outcome, other: Outcome) -> tuple[str | None, Mapping[str, int]]:
         if not other.ended or other.values is None:
             return other.why or "it did not end", {}
-        ends = (one.exit_status, one.raised), (other.exit_status, other.raised)
+        ends = (outcome.exit_status, outcome.raised), (other.exit_status, other.raised)
         if ends[0] != ends[1]:
-            return f"it ended with {_ended(one)}, then with {_ended(other)}", {}
-        differs, calls = self.runner.difference(one, other)
-        return differs or different_output(one.stdout, other.stdout, self.noisy), calls
+            return f"it ended with {_ended(outcome)}, then with {_ended(other)}", {}
+        differs, calls = self.runner.difference(outcome, other)
+        return differs or different_output(outcome.stdout, other.stdout, self.noisy), calls
 
     def why_other(self, reference: Outcome, outcome: Outcome, again: Outcome | None = None) -> str | None:
         """How a run behaves differently from the original: its end, its values, its output (that of the original in eager or compiled)."""
@@ -256,7 +256,7 @@ class Prover:
         if differs is not None:
             return f"values differ: {differs}"
         said = [reference.stdout, *([self.compiled.stdout] if reference is self.plain else [])]
-        found = [different_output(one, outcome.stdout, self.noisy) for one in said]
+        found = [different_output(name, outcome.stdout, self.noisy) for name in said]
         return None if None in found else f"{STDOUT_DIFFERS}: {found[0]}"
 
     def _noisy_runs(self, reference: Outcome) -> Sequence[Outcome]:
@@ -266,18 +266,18 @@ class Prover:
         assert reference.values is not None
         if reference.values not in self._with_noise:
             runs = (self.runner.run(**{**reference.changes, "noise": seed}) for seed in _NOISE_SEEDS)
-            self._with_noise[reference.values] = [one for one in runs if one.ended and one.values is not None]
+            self._with_noise[reference.values] = [run for run in runs if run.ended and run.values is not None]
         return self._with_noise[reference.values]
 
 
 def free(changes: Sequence[Candidate]) -> tuple[str, ...]:
     """The attributes that these changes may bind to other tensors than before."""
-    return tuple(dict.fromkeys(name for one in changes for name in one.attributes))
+    return tuple(dict.fromkeys(name for change in changes for name in change.attributes))
 
 
 def why_not_warned(reference: Outcome, outcome: Outcome, changes: Sequence[Candidate]) -> str | None:
     """The first warning of a changed file that the program shows in eager, and now does not, or less often where it is not once."""
-    files = {edit.file for one in changes if one.slug == WARN_SLUG for edit in one.edits}
+    files = {edit.file for change in changes if change.slug == WARN_SLUG for edit in change.edits}
     for row, was in reference.warned.items():
         now = outcome.warned.get(row, 0)
         if os.path.realpath(row.partition(":")[0]) in files and now < was and (was > 1 or not now):
@@ -289,12 +289,12 @@ def _ended(outcome: Outcome) -> str:
     return f"exit status {outcome.exit_status}" + (f" ({outcome.raised})" if outcome.raised else "")
 
 
-def different_output(one: str, other: str, noisy: Collection[int] = ()) -> str | None:
+def different_output(name: str, other: str, noisy: Collection[int] = ()) -> str | None:
     """The first line in which two outputs differ by more than the rounding of numbers with a decimal point; None where none does.
 
     Of the lines in `noisy` (from 1) the numbers are not compared: a time that is printed is another one in each run.
     """
-    rows = one.splitlines(), other.splitlines()
+    rows = name.splitlines(), other.splitlines()
     for number, (was, now) in enumerate(zip(*rows, strict=False), start=1):
         same = was == now or _same_but_rounding(was, now) or (number in noisy and _without_numbers(was) == _without_numbers(now))
         if not same:
@@ -304,9 +304,9 @@ def different_output(one: str, other: str, noisy: Collection[int] = ()) -> str |
     return None
 
 
-def noisy_lines(one: str, other: str) -> frozenset[int]:
+def noisy_lines(name: str, other: str) -> frozenset[int]:
     """The lines (from 1) of two outputs of one program that differ in numbers alone, by more than rounding."""
-    pairs = enumerate(zip(one.splitlines(), other.splitlines(), strict=False), start=1)
+    pairs = enumerate(zip(name.splitlines(), other.splitlines(), strict=False), start=1)
     differ = ((number, was, now) for number, (was, now) in pairs if was != now and not _same_but_rounding(was, now))
     return frozenset(number for number, was, now in differ if _without_numbers(was) == _without_numbers(now))
 
@@ -318,5 +318,5 @@ def _without_numbers(row: str) -> str:
 def _same_but_rounding(was: str, now: str) -> bool:
     if _NUMBER.sub("#", was) != _NUMBER.sub("#", now):
         return False
-    pairs = [(float(one), float(two)) for one, two in zip(_NUMBER.findall(was), _NUMBER.findall(now), strict=True)]
-    return all(abs(one - two) <= _ROUNDING * max(abs(one), abs(two)) + 1e-6 for one, two in pairs)
+    pairs = [(float(item), float(two)) for item, two in zip(_NUMBER.findall(was), _NUMBER.findall(now), strict=True)]
+    return all(abs(number - two) <= _ROUNDING * max(abs(number), abs(two)) + 1e-6 for number, two in pairs)

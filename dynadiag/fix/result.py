@@ -70,12 +70,12 @@ class FixResult:
     @property
     def kept(self) -> tuple[Changed, ...]:
         """The proven changes, which are the patch."""
-        return tuple(one for one in self.changes if one.proven)
+        return tuple(change for change in self.changes if change.proven)
 
     @property
     def cured(self) -> int:
         """How many findings the patch cures."""
-        return sum(one.fingerprint not in self.left for one in self.findings)
+        return sum(finding.fingerprint not in self.left for finding in self.findings)
 
     def to_json(self, version: str) -> dict[str, Any]:
         """The content of `fix.json`."""
@@ -88,8 +88,8 @@ class FixResult:
             "summary": {"findings": len(self.findings), "cured": self.cured, "changes": len(self.changes), "kept": len(self.kept)},
             "not_proven": self.not_proven,
             "script_failed": self.failed,
-            "findings": [self._finding(one) for one in self.findings],
-            "changes": [_change(one) for one in self.changes],
+            "findings": [self._finding(finding) for finding in self.findings],
+            "changes": [_change(change) for change in self.changes],
             "before": _counts(self.before),
             "after": None if self.after is None else _counts(self.after),
             "after_why": None if self.after is not None else "no change was kept",
@@ -105,17 +105,31 @@ class FixResult:
             },
         }
 
-    def _finding(self, one: Finding) -> dict[str, Any]:
-        where = one.where
+    def _finding(self, finding: Finding) -> dict[str, Any]:
+        where = finding.where
         place = None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
-        told = {"id": one.id, "fingerprint": one.fingerprint, "code": one.code, "severity": one.severity, "title": one.title}
-        return {**told, "where": place, "cured": one.fingerprint not in self.left, "why_left": self.left.get(one.fingerprint)}
+        told = {
+            "id": finding.id,
+            "fingerprint": finding.fingerprint,
+            "code": finding.code,
+            "severity": finding.severity,
+            "title": finding.title,
+        }
+        return {**told, "where": place, "cured": finding.fingerprint not in self.left, "why_left": self.left.get(finding.fingerprint)}
 
 
-def _change(one: Changed) -> dict[str, Any]:
-    told = {"id": one.id, "slug": one.slug, "text": one.text, "places": list(one.places), "cures": list(one.cures)}
-    rows = {"before": list(one.before), "after": list(one.after)}
-    return {**told, **rows, "proven": one.proven, "why_not": one.why, "gives_up": one.gives_up, "calls": one.calls, "runs": list(one.runs)}
+def _change(changed: Changed) -> dict[str, Any]:
+    told = {"id": changed.id, "slug": changed.slug, "text": changed.text, "places": list(changed.places), "cures": list(changed.cures)}
+    rows = {"before": list(changed.before), "after": list(changed.after)}
+    return {
+        **told,
+        **rows,
+        "proven": changed.proven,
+        "why_not": changed.why,
+        "gives_up": changed.gives_up,
+        "calls": changed.calls,
+        "runs": list(changed.runs),
+    }
 
 
 def _counts(summary: Summary) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class Runner:
         self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = ()
     ) -> tuple[str | None, Mapping[str, int]]:
         """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared."""
-        noise = [str(one.values) for one in noisy]
+        noise = [str(outcome.values) for outcome in noisy]
         message = {
             "do": "compare",
             "reference": str(reference.values),

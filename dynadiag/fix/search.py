@@ -44,34 +44,34 @@ class Search:
     def run(self, candidates: Sequence[Candidate]) -> None:
         """Try all; those whose findings another change hid or stood in the way of are tried once more when something was kept since."""
         first = self.prover.first
-        for number, one in enumerate(candidates, start=1):
-            self.say(f"trying change {number} of {len(candidates)}: {one.slug}")
-            self._try_alone(one, first)
+        for number, candidate in enumerate(candidates, start=1):
+            self.say(f"trying change {number} of {len(candidates)}: {candidate.slug}")
+            self._try_alone(candidate, first)
         self._drop_idle(first)
         now = self._prove_kept(first)
-        left = [one for one in candidates if self._may_do_better(one)]
+        left = [element for element in candidates if self._may_do_better(element)]
         before = list(self.kept)
-        for number, one in enumerate(left if before else (), start=1):
-            self.say(f"proving change {number} of {len(left)} beside the others: {one.slug}")
-            now = self._try(one, now, None)
-        self._try_at_once([one for one in candidates if self._may_do_better(one)], now)
+        for number, item in enumerate(left if before else (), start=1):
+            self.say(f"proving change {number} of {len(left)} beside the others: {item.slug}")
+            now = self._try(item, now, None)
+        self._try_at_once([entry for entry in candidates if self._may_do_better(entry)], now)
         if self.kept != before:
             self._drop_idle(first)
             self._prove_together(first)
 
-    def _may_do_better(self, one: Candidate) -> bool:
+    def _may_do_better(self, candidate: Candidate) -> bool:
         """Whether a change failed by the findings alone, which others may change."""
-        verdict = self.tried[one.id].verdict
-        return verdict is not None and verdict.by_findings and one not in self.kept
+        verdict = self.tried[candidate.id].verdict
+        return verdict is not None and verdict.by_findings and candidate not in self.kept
 
     def _try_at_once(self, left: Sequence[Candidate], now: Standing) -> None:
         """Try together what fails one by one: of three numbers that are read, each alone leaves the recompiles of the others."""
         cured: set[str] = set()
         chosen: list[Candidate] = []
-        for one in left:
-            if cured.isdisjoint(one.cures):  # the first for each finding
-                chosen.append(one)
-                cured.update(one.cures)
+        for candidate in left:
+            if cured.isdisjoint(candidate.cures):  # the first for each finding
+                chosen.append(candidate)
+                cured.update(candidate.cures)
         if len(chosen) < 2 or time.monotonic() > self.until:
             return
         self.say(f"proving {len(chosen)} changes at once that fail one by one")
@@ -81,33 +81,33 @@ class Search:
             return
         if verdict.proven:
             self.kept += chosen
-            for one in chosen:
-                self.tried[one.id] = Tried(candidate=one, kept=True, why=None, verdict=verdict)
+            for item in chosen:
+                self.tried[item.id] = Tried(candidate=item, kept=True, why=None, verdict=verdict)
 
-    def _try_alone(self, one: Candidate, first: Standing) -> None:
+    def _try_alone(self, candidate: Candidate, first: Standing) -> None:
         """Keep what is right alone on the script's own data, where no change before it cures the same."""
         gone = {name for each in self.kept for name in set(first.findings) - set(self._alone[each.id].findings)}
-        if self._is_out(one, set(first.findings) - gone):
+        if self._is_out(candidate, set(first.findings) - gone):
             return
         try:
-            texts.changed(self.prover.originals, [*self.kept, one])
-            verdict = self._ask([one], [one], first, own_data=True)
+            texts.changed(self.prover.originals, [*self.kept, candidate])
+            verdict = self._ask([candidate], [candidate], first, own_data=True)
         except EditError as error:
-            self._leave(one, error.message)
+            self._leave(candidate, error.message)
             return
-        self.tried[one.id] = Tried(candidate=one, kept=verdict.proven, why=verdict.why, verdict=verdict)
+        self.tried[candidate.id] = Tried(candidate=candidate, kept=verdict.proven, why=verdict.why, verdict=verdict)
         if verdict.proven and verdict.standing is not None:
-            self.kept.append(one)
-            self._alone[one.id] = verdict.standing
+            self.kept.append(candidate)
+            self._alone[candidate.id] = verdict.standing
 
-    def _is_out(self, one: Candidate, showing: set[str]) -> bool:
+    def _is_out(self, candidate: Candidate, showing: set[str]) -> bool:
         """Whether there is no time for a change, or nothing left for it to cure; that is noted."""
         if time.monotonic() > self.until:
-            self._leave(one, "not tried: the time limit was reached")
-        elif not showing & set(one.cures):
-            known = bool(self.prover.first.shows(one.cures))
+            self._leave(candidate, "not tried: the time limit was reached")
+        elif not showing & set(candidate.cures):
+            known = bool(self.prover.first.shows(candidate.cures))
             why = "another change has cured it already" if known else f"the finding does not show with {self.prover.backend_words}"
-            self._leave(one, why)
+            self._leave(candidate, why)
         else:
             return False
         return True
@@ -123,41 +123,43 @@ class Search:
             return verdict.standing
         now, changes = first, list(self.kept)
         self.kept.clear()
-        for number, one in enumerate(changes, start=1):
-            self.say(f"proving change {number} of {len(changes)}: {one.slug}")
-            now = self._try(one, now, first)
+        for number, candidate in enumerate(changes, start=1):
+            self.say(f"proving change {number} of {len(changes)}: {candidate.slug}")
+            now = self._try(candidate, now, first)
         self._prove_together(first)
         return now
 
     def _note(self, verdict: Verdict) -> None:
-        for one in self.kept:
-            self.tried[one.id] = Tried(candidate=one, kept=True, why=None, verdict=verdict)
+        for candidate in self.kept:
+            self.tried[candidate.id] = Tried(candidate=candidate, kept=True, why=None, verdict=verdict)
 
-    def _try(self, one: Candidate, now: Standing, first: Standing | None) -> Standing:
+    def _try(self, candidate: Candidate, now: Standing, first: Standing | None) -> Standing:
         """How the program stands afterwards. `first`: how it stood at first, where the change is to be proven alone as well."""
-        if self._is_out(one, set(now.findings)):
+        if self._is_out(candidate, set(now.findings)):
             return now
         try:
-            verdict = self._ask([*self.kept, one] if first is None else [one], [one], first or now)
+            verdict = self._ask([*self.kept, candidate] if first is None else [candidate], [candidate], first or now)
             if verdict.proven and first is not None and self.kept:
-                beside = self._ask([*self.kept, one], [one], now, own_data=True)
+                beside = self._ask([*self.kept, candidate], [candidate], now, own_data=True)
                 verdict = replace(verdict, standing=beside.standing) if beside.proven else beside
         except EditError as error:
-            self._leave(one, error.message)
+            self._leave(candidate, error.message)
             return now
-        self.tried[one.id] = Tried(candidate=one, kept=verdict.proven, why=verdict.why, verdict=verdict)
+        self.tried[candidate.id] = Tried(candidate=candidate, kept=verdict.proven, why=verdict.why, verdict=verdict)
         if not verdict.proven or verdict.standing is None:
             return now
-        self.kept.append(one)
+        self.kept.append(candidate)
         return verdict.standing
 
-    def _leave(self, one: Candidate, why: str) -> None:
-        self.tried[one.id] = Tried(candidate=one, kept=False, why=why)
+    def _leave(self, candidate: Candidate, why: str) -> None:
+        self.tried[candidate.id] = Tried(candidate=candidate, kept=False, why=why)
 
     def _ask(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
         """The proof, or what an earlier run of this search found."""
         after = texts.changed(self.prover.originals, changes)
-        question = json.dumps([sorted(after.items()), [one.cures for one in new], before.to_json(), own_data, self.prover.backend])
+        question = json.dumps(
+            [sorted(after.items()), [candidate.cures for candidate in new], before.to_json(), own_data, self.prover.backend]
+        )
 
         def ask() -> dict[str, object]:
             return self.prover.prove(changes, new, before, own_data=own_data).to_json()
@@ -166,17 +168,17 @@ class Search:
 
     def _drop_idle(self, first: Standing) -> None:
         """Leave out in turn each kept change but the last whose findings another one may cure too: it goes where they stay away."""
-        for one in list(self.kept[:-1]):
-            others = [each for each in self.kept if each is not one]
+        for candidate in list(self.kept[:-1]):
+            others = [each for each in self.kept if each is not candidate]
             if time.monotonic() > self.until:
                 return
-            if all(each.id in self._alone and self._alone[each.id].shows(one.cures) for each in others):
+            if all(each.id in self._alone and self._alone[each.id].shows(candidate.cures) for each in others):
                 continue
-            self.say(f"is {one.slug} still needed?")
+            self.say(f"is {candidate.slug} still needed?")
             without = self._ask(others, others, first, own_data=True)
-            if without.standing is not None and not without.standing.shows(one.cures):
-                self.kept.remove(one)
-                self._leave(one, "not needed: the other changes cure it too")
+            if without.standing is not None and not without.standing.shows(candidate.cures):
+                self.kept.remove(candidate)
+                self._leave(candidate, "not needed: the other changes cure it too")
 
     def _prove_together(self, first: Standing) -> None:
         """All that is kept, once with everything that a proof has; where that fails the last one goes."""

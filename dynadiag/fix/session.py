@@ -83,7 +83,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apa
     with remembering(_known(baseline, report, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
-            worker = Worker(folder, training=any(one.kind == "aot_joint" for one in report.run.graphs))
+            worker = Worker(folder, training=any(graph.kind == "aot_joint" for graph in report.run.graphs))
             stack.callback(worker.close)
             limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
             job = job_of(baseline, folder)
@@ -102,7 +102,7 @@ def _known(baseline: Baseline, report: Report, note: Say) -> Known:
     """What an earlier search in this run directory found, where it had this Python, torch and machine."""
     path = baseline.directory / "fix-known.jsonl"
     resume = path.exists()
-    torch = next((one.torch for one in report.run.processes if one.torch), "")
+    torch = next((process.torch for process in report.run.processes if process.torch), "")
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
     known = Known(path, environment=environment, resume=resume)
     if resume:
@@ -120,16 +120,16 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     report, sources = read(baseline)
     found, left = candidates(report, sources, unsafe=options.unsafe)
     wanted = chosen(found, report, select=options.select, ignore=options.ignore)
-    known = {one.fingerprint: one.why for one in left}
-    known |= {cure: "it was not selected" for one in found if one not in wanted for cure in one.cures if cure not in known}
-    for one in list(wanted):
+    known = {item.fingerprint: item.why for item in left}
+    known |= {cure: "it was not selected" for element in found if element not in wanted for cure in element.cures if cure not in known}
+    for candidate in list(wanted):
         try:
-            _delivered(baseline, sources, [one])
+            _delivered(baseline, sources, [candidate])
         except EditError as error:
-            wanted.remove(one)
-            known |= {cure: error.message for cure in one.cures if cure not in known}
+            wanted.remove(candidate)
+            known |= {cure: error.message for cure in candidate.cures if cure not in known}
     if options.write:
-        edited = {edit.file for one in wanted for edit in one.edits}
+        edited = {edit.file for entry in wanted for edit in entry.edits}
         refuse_to_write(map(Path, sorted(file if file not in sources.modules else sources.script for file in edited)), force=options.force)
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
@@ -202,7 +202,7 @@ def _finish(baseline: Baseline, report: Report, sources: Sources, state: _State,
 
 def used_gpu(report: Report) -> bool:
     """Whether the script used a device other than the CPU."""
-    return any(one.device not in (None, "cpu") for one in report.run.processes)
+    return any(process.device not in (None, "cpu") for process in report.run.processes)
 
 
 def _time(
@@ -214,7 +214,7 @@ def _time(
     if wanted and baseline.launch:
         state.no_speed = "bench times one process, and the program has several"
         return
-    if wanted and any(edit.observed is not None for one in state.kept for edit in one.edits):
+    if wanted and any(edit.observed is not None for item in state.kept for edit in item.edits):
         state.no_speed = "what is compiled is another callable than before: `dynadiag bench --variants` compares whole iterations"
         return
     if not wanted or time.monotonic() > until:
@@ -226,9 +226,9 @@ def _time(
     calls = state.search.prover.calls
 
     def judge(changes: Sequence[Candidate]) -> Speed:
-        names = tuple(one.id for one in changes)
+        names = tuple(change.id for change in changes)
         if names not in known:
-            say(f"timing the script without and with {', '.join(one.slug for one in changes)}")
+            say(f"timing the script without and with {', '.join(element.slug for element in changes)}")
             begun = _cpu_s()
             known[names] = timed(baseline, _delivered(baseline, sources, changes), calls, view=view)
             state.bench_cpu_s += _cpu_s() - begun
@@ -239,9 +239,11 @@ def _time(
         state.speed = speed if left else None
         if not dropped:
             return
-        for one in state.kept:
-            if one.id in dropped:
-                state.search.tried[one.id] = Tried(candidate=one, kept=False, why=f"timed by bench: {dropped[one.id].words}")
+        for candidate in state.kept:
+            if candidate.id in dropped:
+                state.search.tried[candidate.id] = Tried(
+                    candidate=candidate, kept=False, why=f"timed by bench: {dropped[candidate.id].words}"
+                )
         state.kept = left
         _finish(baseline, report, sources, state, say)
     state.no_speed = "no change is left"
@@ -257,18 +259,18 @@ def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: 
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
     first, now = Standing.of(report), Standing.of(outcome.report)
-    if any(first.shows(one.cures) and first.shows(one.cures) <= set(now.findings) for one in kept):
+    if any(first.shows(candidate.cures) and first.shows(candidate.cures) <= set(now.findings) for candidate in kept):
         return "a finding is still there"
-    return why_not_better(first, first, now, [cure for one in kept for cure in one.cures])
+    return why_not_better(first, first, now, [cure for item in kept for cure in item.cures])
 
 
 def _result(baseline: Baseline, report: Report, sources: Sources, state: _State, left: dict[str, str]) -> FixResult:
     """What came of it; the files are written."""
     tried = state.search.tried if state.search is not None else {}
-    findings = tuple(one for one in report.findings if one.severity != "note")
+    findings = tuple(element for element in report.findings if element.severity != "note")
     whys: dict[str, str] = {}
-    for one in tried.values():
-        whys |= {cure: one.why for cure in one.candidate.cures if one.why is not None and cure not in whys}
+    for item in tried.values():
+        whys |= {cure: item.why for cure in item.candidate.cures if item.why is not None and cure not in whys}
     for finding in findings:
         cures = libraries.cures_of(finding, report)
         if _is_cured(finding, cures, state):
@@ -287,10 +289,10 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
         directory=str(baseline.directory),
         root=str(sources.root),
         command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
-        torch=next((one.torch for one in report.run.processes if one.torch), None),
+        torch=next((process.torch for process in report.run.processes if process.torch), None),
         search_backend=state.backend,
         findings=findings,
-        changes=tuple(_changed(one, sources) for one in tried.values()),
+        changes=tuple(_changed(entry, sources) for entry in tried.values()),
         left={name: why for name, why in left.items() if any(one.fingerprint == name for one in findings)},
         before=report.summary,
         failed=failure_of(report.run.info),
@@ -315,7 +317,7 @@ def _is_cured(finding: Finding, cures: Sequence[str], state: _State) -> bool:
     after = Standing.of(state.after.report)
     if finding.fingerprint in cures:
         return finding.fingerprint not in after.findings
-    known = set(cures) <= {cure for one in state.kept for cure in one.cures}
+    known = set(cures) <= {cure for candidate in state.kept for cure in candidate.cures}
     return not after.shows(cures) and (known or not after.patched)
 
 
@@ -323,8 +325,8 @@ def _summary(state: _State) -> Summary | None:
     return None if state.after is None or state.after.report is None else state.after.report.summary
 
 
-def _changed(one: Tried, sources: Sources) -> Changed:
-    candidate, verdict = one.candidate, one.verdict
+def _changed(tried: Tried, sources: Sources) -> Changed:
+    candidate, verdict = tried.candidate, tried.verdict
     names = {file: f"{module.replace('.', '/')}.py" for file, module in sources.modules.items()}
     shown = [names.get(edit.file) or Path(edit.file).relative_to(sources.root) for edit in candidate.edits]
     places = tuple(f"{name}:{span.begin}" for name, span in zip(shown, candidate.spans, strict=True))
@@ -336,9 +338,9 @@ def _changed(one: Tried, sources: Sources) -> Changed:
         before=tuple(row for edit in candidate.edits for row in edit.old),
         after=tuple(row for edit in candidate.edits for row in edit.new),
         cures=candidate.cures,
-        proven=one.kept,
-        why=one.why,
+        proven=tried.kept,
+        why=tried.why,
         gives_up=candidate.gives_up,
-        calls=verdict.calls if verdict is not None and one.kept else 0,
-        runs=verdict.compared if verdict is not None and one.kept else (),
+        calls=verdict.calls if verdict is not None and tried.kept else 0,
+        runs=verdict.compared if verdict is not None and tried.kept else (),
     )

@@ -52,7 +52,7 @@ def _sections(result: FixResult) -> Iterator[Section]:
         place = "unknown place" if finding.where is None else short_place(finding.where)
         return (Part(finding.code),), (Part(place),), (Part(result.left[finding.fingerprint]),)
 
-    others = [one for one in result.findings if one.fingerprint in result.left]
+    others = [item for item in result.findings if item.fingerprint in result.left]
     yield Section(title="Left", columns=_LEFT, items=others, row=left, unit="finding", as_entries=True)
     pairs = () if result.after is None else (before_and_after(result.before, result.after), _speed(result))
     yield Section(title="Before and after" if pairs else "Cost", points=(*pairs, _cost(result)))
@@ -61,9 +61,9 @@ def _sections(result: FixResult) -> Iterator[Section]:
 
 
 def _about(change: Changed, result: FixResult) -> Iterator[str]:
-    names = {one.fingerprint: one for one in result.findings}
+    names = {finding.fingerprint: finding for finding in result.findings}
     found = [names[cure] for cure in change.cures if cure in names]
-    yield from (f"cures {one.code} at {'unknown place' if one.where is None else short_place(one.where)}" for one in found)
+    yield from (f"cures {item.code} at {'unknown place' if item.where is None else short_place(item.where)}" for item in found)
     if not found:  # a site in a library, which has a name of its own
         yield f"changes {change.places[0]}"
     yield f"proven: {plural(change.calls, 'call')} compared with the original in eager: {', '.join(change.runs)}"
@@ -83,18 +83,18 @@ def _speed(result: FixResult) -> str:
     speed = result.speed
     if speed is None:
         return f"speed was not measured: {result.no_speed}"
-    times = [_time(one) for one in (speed.before, speed.after) if one is not None]
-    compiled = [one.compile_cold_s for one in (speed.before, speed.after) if one is not None and one.compile_cold_s is not None]
+    times = [_time(version) for version in (speed.before, speed.after) if version is not None]
+    compiled = [item.compile_cold_s for item in (speed.before, speed.after) if item is not None and item.compile_cold_s is not None]
     said = [f"speed: {speed.words}"]
     said += [f"{' -> '.join(times)} for {speed.unit}"] if len(times) == 2 and all(times) else []
     said += [f"compiling from cold caches {compiled[0]:.1f} s -> {compiled[1]:.1f} s"] if len(compiled) == 2 else []
     return "; ".join(said)
 
 
-def _time(one: Version) -> str:
-    if one.median_ms is None or one.ci95_ms is None:
+def _time(version: Version) -> str:
+    if version.median_ms is None or version.ci95_ms is None:
         return ""
-    return f"{one.median_ms:.3f} ms [{one.ci95_ms[0]:.3f}, {one.ci95_ms[1]:.3f}]"
+    return f"{version.median_ms:.3f} ms [{version.ci95_ms[0]:.3f}, {version.ci95_ms[1]:.3f}]"
 
 
 def _cost(result: FixResult) -> str:

@@ -43,11 +43,11 @@ class Sources:
         path = str(Path(file).resolve())
         if path not in self.texts:
             run = self._report.run
-            around = [str(one) for one in Path(path).parents if one.name in ("site-packages", "dist-packages")]
+            around = [str(folder) for folder in Path(path).parents if folder.name in ("site-packages", "dist-packages")]
             roots = (*run.site_prefixes, *run.libraries, *around)
-            inside = [Path(path).relative_to(one) for one in roots if Path(path).is_relative_to(one)]
-            parts = min((one.with_suffix("").parts for one in inside), key=len, default=())
-            if not parts or not path.endswith(".py") or not all(one.isidentifier() for one in parts):
+            inside = [Path(path).relative_to(root) for root in roots if Path(path).is_relative_to(root)]
+            parts = min((item.with_suffix("").parts for item in inside), key=len, default=())
+            if not parts or not path.endswith(".py") or not all(part.isidentifier() for part in parts):
                 raise EditError(f"{file} is not a module of an installed package")
             self.texts[path] = self._read(path)
             self.modules[path] = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -67,10 +67,10 @@ def not_slower(kept: Sequence[Candidate], judge: Callable[[Sequence[Candidate]],
     left, dropped = list(kept), dict[str, Speed]()
     speed = judge(left)
     while left and speed.verdict in BAD:
-        alone = {one.id: judge([one]) if len(left) > 1 else speed for one in left}
+        alone = {candidate.id: judge([candidate]) if len(left) > 1 else speed for candidate in left}
         slow = {name: found for name, found in alone.items() if found.verdict in BAD} or {left[-1].id: speed}
         dropped |= slow
-        left = [one for one in left if one.id not in slow]
+        left = [item for item in left if item.id not in slow]
         speed = judge(left) if left else speed
     return left, dropped, speed
 
@@ -103,22 +103,22 @@ def speed_of(result: BenchResult) -> Speed:
     """The verdict that a benchmark of two arms has."""
     if result.interrupted:
         raise KeyboardInterrupt
-    one = next((one for one in result.comparisons if one.arm.startswith(AFTER)), None)
-    if one is None:
+    comparison = next((item for item in result.comparisons if item.arm.startswith(AFTER)), None)
+    if comparison is None:
         failed = next((row.reason for row in result.arms if row.failed), "nothing was timed")
         return Speed(verdict=Verdict.INCONCLUSIVE, reason=failed, unit=result.unit)
-    found = one.decision
+    found = comparison.decision
     rows = {row.name: row for row in result.arms}
     return Speed(
-        verdict=one.verdict,
-        reason=one.reason,
+        verdict=comparison.verdict,
+        reason=comparison.reason,
         unit=result.unit,
         speedup=None if found is None else found.speedup.estimate,
         ci95=None if found is None else (found.speedup.low, found.speedup.high),
         noise_ci99=None if found is None else (found.widest.low, found.widest.high),
         rounds=result.rounds,
-        before=_version(rows.get(one.baseline)),
-        after=_version(rows.get(one.arm)),
+        before=_version(rows.get(comparison.baseline)),
+        after=_version(rows.get(comparison.arm)),
     )
 
 
@@ -129,13 +129,13 @@ def _version(row: ArmResult | None) -> Version | None:
 def to_json(speed: Speed) -> dict[str, Any]:
     """The value of `speed` in `fix.json`."""
 
-    def version(one: Version | None) -> dict[str, Any] | None:
-        if one is None:
+    def version(item: Version | None) -> dict[str, Any] | None:
+        if item is None:
             return None
         return {
-            "median_ms": one.median_ms,
-            "ci95_ms": None if one.ci95_ms is None else list(one.ci95_ms),
-            "compile_cold_s": one.compile_cold_s,
+            "median_ms": item.median_ms,
+            "ci95_ms": None if item.ci95_ms is None else list(item.ci95_ms),
+            "compile_cold_s": item.compile_cold_s,
         }
 
     return {

@@ -31,12 +31,19 @@ class Standing:
         """That of a report."""
         summary = report.summary
         return cls(
-            findings=tuple(sorted({*(one.fingerprint for one in report.findings), *(one.fingerprint for one in report.graph_breaks)})),
-            warnings={one.fingerprint: _named(one) for one in report.findings if one.severity != "note" and not _is_patched(one)},
+            findings=tuple(
+                sorted(
+                    {
+                        *(finding.fingerprint for finding in report.findings),
+                        *(graph_break.fingerprint for graph_break in report.graph_breaks),
+                    }
+                )
+            ),
+            warnings={item.fingerprint: _named(item) for item in report.findings if item.severity != "note" and not _is_patched(item)},
             counts={name: getattr(summary, name) for name in _COUNTED},
             compiled=bool(summary.graphs and summary.frames_compiled),
-            patched=sum(one.severity != "note" and _is_patched(one) for one in report.findings)
-            + sum(any(place.file.endswith(f"{NAME}.py") for place in one.stack) for one in report.graph_breaks),
+            patched=sum(element.severity != "note" and _is_patched(element) for element in report.findings)
+            + sum(any(place.file.endswith(f"{NAME}.py") for place in entry.stack) for entry in report.graph_breaks),
         )
 
     def shows(self, cures: Sequence[str]) -> set[str]:

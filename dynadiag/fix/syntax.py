@@ -63,9 +63,9 @@ class Tree:
         if not same:
             raise EditError("LibCST does not give its text back as it is")
         self.around: dict[Any, tuple[Any, int]] = {}
-        for one in self._positions:
-            held = getattr(one, "body" if isinstance(one, Block | Line) else "decorators", ())
-            self.around |= {each: (one, at) for at, each in enumerate(held)}
+        for position in self._positions:
+            held = getattr(position, "body" if isinstance(position, Block | Line) else "decorators", ())
+            self.around |= {each: (position, at) for at, each in enumerate(held)}
 
     def row(self, node: Any) -> int:
         """The line on which a statement, or the first decorator on it, begins."""
@@ -100,7 +100,7 @@ class Tree:
 
     def statement(self, row: int) -> Any:
         """The statement that begins on a line. Raises EditError where none does."""
-        found = next((one for one in self.around if _is_statement(one) and self.row(one) == row), None)
+        found = next((item for item in self.around if _is_statement(item) and self.row(item) == row), None)
         if found is None:
             raise EditError("no statement begins on the line")
         return found
@@ -120,12 +120,16 @@ class Tree:
         raise EditError("the line is only a part of a statement" if there else "the recorded line is not in the file as it is now")
 
     def _places(self, kind: Kind, wanted: Nodes, near: int | None) -> Iterator[Nodes]:
-        said = [_said(kind, one) for one in wanted]
-        starts = self.around if kind != "elif" else [one for one in self._positions if isinstance(one, cst.If) and one not in self.around]
+        said = [_said(kind, item) for item in wanted]
+        starts = (
+            self.around
+            if kind != "elif"
+            else [position for position in self._positions if isinstance(position, cst.If) and position not in self.around]
+        )
         for first in starts:
             if type(first) is type(wanted[0]) and near in (None, self.row(first)):
                 nodes = [first] if kind == "elif" else self.beside(first)[self.around[first][1] :][: len(wanted)]
-                if [_said(kind, one) for one in nodes] == said:
+                if [_said(kind, node) for node in nodes] == said:
                     yield nodes
 
     def beside(self, node: Any) -> Nodes:
@@ -143,20 +147,20 @@ def tree_of(text: str) -> Tree:
 def read(rows: Sequence[str], kind: Kind | None, newline: str = "\n") -> tuple[Kind, Nodes]:
     """Rows of code, of this kind or (None) of whichever they are. Raises EditError for what is none."""
     code = "".join(f"{row}{newline}" for row in rows)
-    for one, (before, behind) in _AROUND.items():
-        if kind not in (None, one):
+    for literal, (before, behind) in _AROUND.items():
+        if kind not in (None, literal):
             continue
         try:
             module = cst.parse_module(f"{before}{code}{behind}", cst.PartialParserConfig(default_newline=newline))
         except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
             continue
         nodes = _with_all_lines(module)
-        if one == "decorators":
+        if literal == "decorators":
             nodes = nodes[0].decorators if len(nodes) == 1 else ()
-        elif one == "elif":
+        elif literal == "elif":
             nodes = (nodes[0].orelse,)
         if nodes or not rows:
-            return one, nodes
+            return literal, nodes
     raise EditError("the lines are no statements of their own")
 
 
@@ -164,7 +168,7 @@ def _with_all_lines(module: cst.Module) -> Nodes:
     """The statements of rows of code; what stands above the first and below the last belongs to them, as it would inside of a block."""
     body = list(module.body)
     if body:
-        body[0] = body[0].with_changes(leading_lines=[_flush(one) for one in (*module.header, *body[0].leading_lines)])
+        body[0] = body[0].with_changes(leading_lines=[_flush(empty_line) for empty_line in (*module.header, *body[0].leading_lines)])
     return tuple(body)
 
 

@@ -26,20 +26,25 @@ def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, obser
     `marked`: with `SELECT` around the conditions of selections, so that a run can force them.
     """
     texts: dict[str, str] = {}
-    for file in {edit.file for one in changes for edit in one.edits}:
-        work = [(span, edit, one) for one in changes for edit, span in zip(one.edits, one.spans, strict=True) if edit.file == file]
+    for file in {edit.file for change in changes for edit in change.edits}:
+        work = [
+            (span, edit, element)
+            for element in changes
+            for edit, span in zip(element.edits, element.spans, strict=True)
+            if edit.file == file
+        ]
         # The same option is set once.
-        work = list({(edit.old, edit.new, span): (span, edit, one) for span, edit, one in work}.values())
+        work = list({(edit.old, edit.new, span): (span, edit, entry) for span, edit, entry in work}.values())
         work.sort(key=lambda item: (item[0].begin, item[0].end), reverse=True)
         _check_apart([span for span, *_ in work])
         text, places = originals[file], list[tuple[Span, Candidate]]()
-        for _, edit, one in work:
+        for _, edit, candidate in work:
             before = text.count("\n")
             if observed and edit.observed is not None:
                 edit = replace(edit, new=edit.observed)
             text, now = applied(text, edit)
             more = text.count("\n") - before
-            places = [(now, one), *((Span(span.begin + more, span.end + more), each) for span, each in places)]
+            places = [(now, candidate), *((Span(span.begin + more, span.end + more), each) for span, each in places)]
         if any(edit.needs_torch for _, edit, _ in work):
             before = text.count("\n")
             text = with_first(text, f"import {TORCH}")
@@ -53,10 +58,10 @@ def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, obser
 def with_conditions(originals: Mapping[str, str], changes: Sequence[Candidate]) -> dict[str, str]:
     """The original texts with `CHOOSE` around the conditions of the branches that these changes rewrite."""
     marks: dict[str, list[Mark]] = {}
-    for one in changes:
-        if one.branch:
-            edit, span = one.edits[0], one.spans[0]
-            marks.setdefault(edit.file, []).extend(_condition(originals[edit.file], span, one))
+    for change in changes:
+        if change.branch:
+            edit, span = change.edits[0], change.spans[0]
+            marks.setdefault(edit.file, []).extend(_condition(originals[edit.file], span, change))
     return {file: _with_marks(originals[file], found) for file, found in marks.items()}
 
 
@@ -67,31 +72,31 @@ def _check_apart(spans: Sequence[Span]) -> None:
             raise EditError("another change of the same lines is kept already")
 
 
-def _condition(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
+def _condition(text: str, span: Span, candidate: Candidate) -> Iterator[Mark]:
     inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If | ast.IfExp) and span.begin <= node.lineno < span.end]
     first = min(inside, key=lambda node: (node.lineno, node.col_offset), default=None)
     if first is None:
         raise EditError("the branch is not where it was recorded")
     _, decides = split_python_part(first.test)
-    yield from _around(decides, CHOOSE, one)
+    yield from _around(decides, CHOOSE, candidate)
 
 
-def _selected(text: str, span: Span, one: Candidate) -> Iterator[Mark]:
+def _selected(text: str, span: Span, candidate: Candidate) -> Iterator[Mark]:
     inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and span.begin <= node.lineno < span.end]
     names: set[str] = set()
     for node in inside:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "taken":
             names.add("taken")
-            yield from _around(node.value, SELECT, one)
+            yield from _around(node.value, SELECT, candidate)
     for node in inside:
         for call in selections(node, {TORCH, *names_of_torch(text, node.lineno)}):
             if ast.unparse(call.args[0]) not in names:
-                yield from _around(call.args[0], SELECT, one)
+                yield from _around(call.args[0], SELECT, candidate)
 
 
-def _around(node: ast.expr, name: str, one: Candidate) -> Iterator[Mark]:
-    yield node.lineno, node.col_offset, f"{name}({one.id!r}, ", one.id
-    yield node.end_lineno or node.lineno, node.end_col_offset or 0, ")", one.id
+def _around(node: ast.expr, name: str, candidate: Candidate) -> Iterator[Mark]:
+    yield node.lineno, node.col_offset, f"{name}({candidate.id!r}, ", candidate.id
+    yield node.end_lineno or node.lineno, node.end_col_offset or 0, ")", candidate.id
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> str:

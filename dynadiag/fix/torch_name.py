@@ -34,8 +34,8 @@ def names_of_torch(text: str, line: int | None) -> list[str]:
     tree = ast.parse(text)
     scopes: list[ast.AST] = [tree]
     if line is not None:
-        functions = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))  # outer ones first
-        scopes += [one for one in functions if one.lineno <= line <= (one.end_lineno or 0)]
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))  # outer ones first
+        scopes += [function for function in functions if function.lineno <= line <= (function.end_lineno or 0)]
     return [name for scope in reversed(scopes) for name in _bound(scope)]
 
 
@@ -43,9 +43,9 @@ def _bound(scope: ast.AST) -> Iterator[str]:
     """The names by which imports of a scope bind torch itself, not those of scopes inside."""
     for child in ast.iter_child_nodes(scope):
         if isinstance(child, ast.Import):
-            for one in child.names:
-                if one.name == TORCH or (one.asname is None and one.name.startswith(f"{TORCH}.")):
-                    yield one.asname or TORCH
+            for name in child.names:
+                if name.name == TORCH or (name.asname is None and name.name.startswith(f"{TORCH}.")):
+                    yield name.asname or TORCH
         elif not isinstance(child, _SCOPES):
             yield from _bound(child)
 

@@ -66,8 +66,8 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
 
     view = loads(message["view"]) if message.get("view") else None
     report = run_forked(work, timeout_s=float(message["timeout_s"]), view=view)
-    told = next((one for one in report.messages if "exit_status" in one), None)
-    broken = next((one["broken"] for one in report.messages if "broken" in one), None)
+    told = next((record for record in report.messages if "exit_status" in record), None)
+    broken = next((mapping["broken"] for mapping in report.messages if "broken" in mapping), None)
     why = None
     if told is None:
         last = (broken or "").strip().rpartition("\n")[2] or report.signal or f"exit status {report.exit_status}"
@@ -91,7 +91,7 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     """What differs first between two runs, and how many calls of each callable there were to compare."""
     reference, other = load(message["reference"]), load(message["other"])
     again = load(message["again"]) if message.get("again") else []
-    noisy = [load(one) for one in message["noisy"]]
+    noisy = [load(item) for item in message["noisy"]]
     return {"difference": first_difference(reference, other, again, noisy, frozenset(message["free"])), "calls": compared(reference)}
 
 

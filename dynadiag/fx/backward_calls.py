@@ -34,7 +34,7 @@ def expanded(target: str, arguments: Sequence[Any], call_method: CallMethod) -> 
 
 def _validate_outputs(arguments: Sequence[Any], call_method: CallMethod) -> list[Any]:
     pairs = zip(*arguments, strict=True)
-    return [one if one is None or expected is None else _summed(one, expected[1], call_method) for one, expected in pairs]
+    return [item if item is None or expected is None else _summed(item, expected[1], call_method) for item, expected in pairs]
 
 
 def _summed(gradient: Any, size: Any, call_method: CallMethod) -> Any:
@@ -45,7 +45,7 @@ def _summed(gradient: Any, size: Any, call_method: CallMethod) -> Any:
 
 def _prologue(arguments: Sequence[Any], call_method: CallMethod) -> list[Any]:
     saved, sizes, others, *tangents = arguments
-    flat = [one for part in tangents for one in (part if isinstance(part, (list, tuple)) else [part])]
+    flat = [item for part in tangents for item in (part if isinstance(part, (list, tuple)) else [part])]
     return [*sizes, *saved, *others, *flat]
 
 
@@ -75,7 +75,11 @@ def list_items(names: Sequence[str], statements: Sequence[ast.stmt]) -> list[str
 
 def item_annotations(statements: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     """The annotation of each annotated assignment, by its name."""
-    return {one.target.id: one.annotation for one in statements if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    return {
+        statement.target.id: statement.annotation
+        for statement in statements
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    }
 
 
 def assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:

@@ -67,7 +67,7 @@ def _probe(rebuilt: Rebuilt, keep: bool, *, real: bool) -> ProbeResult:
     found = (_mutation(index, specs, value, before[index], follower.writes.get(index, []), keep) for index, value in enumerate(values))
     plain = [f"{spec.name}: followed as a plain tensor, not a {spec.subclass}" for spec in specs if spec.subclass]
     return ProbeResult(
-        mutations=tuple(one for one in found if one is not None),
+        mutations=tuple(input_mutation for input_mutation in found if input_mutation is not None),
         error=error or (f"{follower.unknown[0]}: more may be mutated" if follower.unknown else None),
         notes=tuple(dict.fromkeys(follower.notes + plain)),
     )
@@ -176,7 +176,7 @@ def _touched(writes: Sequence[WriteSite], size: int | None) -> int | None:
     touched = [site.bytes_touched for site in writes]
     if None in touched or size is None:
         return None
-    return min(size, sum(one for one in touched if one is not None))
+    return min(size, sum(number for number in touched if number is not None))
 
 
 def _written_back(value: torch.Tensor, spec: InputSpec, kinds: Sequence[WriteKind], where: Where) -> int | None:

@@ -182,7 +182,7 @@ def _asked(rebuilt: Rebuilt, result: ProbeResult) -> Refusal | None:
 def may_refuse(rebuilt: Rebuilt, result: ProbeResult) -> bool:
     """Whether a mutation is of a kind that AOTAutograd refuses for some inputs: replaced memory, shared memory, overlap within a tensor."""
     specs = lifted_specs(rebuilt)
-    return any(one.where == "rejected" or one.aliases or _overlaps_itself(specs[one.index]) for one in result.mutations)
+    return any(mutation.where == "rejected" or mutation.aliases or _overlaps_itself(specs[mutation.index]) for mutation in result.mutations)
 
 
 def refusal_of(rebuilt: Rebuilt) -> str | None:

@@ -129,8 +129,8 @@ def _understand_newer_python() -> None:
         def __new__(cls, *iterables: Any, strict: bool = False) -> Any:
             if not strict:
                 return plain_zip.__new__(cls, *iterables)
-            lists = [list(one) for one in iterables]
-            if len({len(one) for one in lists}) > 1:
+            lists = [list(iterable) for iterable in iterables]
+            if len({len(group) for group in lists}) > 1:
                 raise ValueError("zip() arguments have different lengths")
             return plain_zip.__new__(cls, *lists)
 

@@ -82,7 +82,7 @@ class _Gate:
     """Looks at every node of a file that is not among the trusted statements."""
 
     def __init__(self, tree: ast.Module, trusted: list[ast.Module], chains: frozenset[str]) -> None:
-        fixed = [node for one in trusted for node in one.body]
+        fixed = [node for child in trusted for node in child.body]
         self._trusted = {kind: {ast.dump(node) for node in fixed if type(node) is kind} for kind in set(map(type, fixed))}
         self._chains = chains
         self._modules, self._bound = {"torch", "math", "operator"}, set[str]()

@@ -86,15 +86,15 @@ def _known(path: Path, program: str, value: Any) -> Known:
     scheme = value.get(_SCHEME, 0)
     if type(scheme) is not int:
         raise UnreadableInputError(f'the baseline {path} is damaged: "{_SCHEME}" of {program!r:.80} is not a number; {_REMAKE}')
-    found = tuple(_entry(path, program, number, one) for number, one in enumerate(entries, start=1))
-    if len({one.fingerprint for one in found}) < len(found):
+    found = tuple(_entry(path, program, number, item) for number, item in enumerate(entries, start=1))
+    if len({entry.fingerprint for entry in found}) < len(found):
         raise UnreadableInputError(f"the baseline {path} is damaged: {program!r:.80} has a fingerprint twice; {_REMAKE}")
     return Known(torch=value.get("torch", ""), scheme=scheme, entries=found)
 
 
 def _entry(path: Path, program: str, number: int, value: Any) -> Entry:
     names = Entry.__dataclass_fields__
-    texts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    texts = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     if not texts or not value.get("code") or not _FINGERPRINT.fullmatch(value.get("fingerprint", "")):
         where = f"problem {number} of {program!r:.80}"
         raise UnreadableInputError(f"the baseline {path} is damaged: {where} is not a valid entry; {_REMAKE}")
@@ -131,6 +131,6 @@ def _text(baseline: Baseline) -> str:
 
 
 def _list(entries: Iterable[Entry]) -> str:
-    ordered = sorted(entries, key=lambda one: (one.file, one.function, one.code, one.fingerprint))
-    lines = ",\n".join(f"    {json.dumps(asdict(one))}" for one in ordered)
+    ordered = sorted(entries, key=lambda entry: (entry.file, entry.function, entry.code, entry.fingerprint))
+    lines = ",\n".join(f"    {json.dumps(asdict(item))}" for item in ordered)
     return f"[\n{lines}\n   ]" if lines else "[]"

@@ -40,12 +40,14 @@ def allowances(run: Run, present: Mapping[str, str]) -> tuple[Allowance, ...]:
     """
     found: dict[tuple[str, int], Allowance] = {}
     compiled: dict[str, list[range]] = {}
-    for one in run.functions:
-        if not is_own_file(one.file, run):
+    for function in run.functions:
+        if not is_own_file(function.file, run):
             continue
-        compiled.setdefault(one.file, []).append(range(one.line, one.line + one.text.count("\n") + 1))
-        if one.file not in present and _SIGN in one.text:
-            found |= {(one.file, each.line): each for each in _in_text(one.file, one.text, one.line, judged=[range(1 << 31)])}
+        compiled.setdefault(function.file, []).append(range(function.line, function.line + function.text.count("\n") + 1))
+        if function.file not in present and _SIGN in function.text:
+            found |= {
+                (function.file, each.line): each for each in _in_text(function.file, function.text, function.line, judged=[range(1 << 31)])
+            }
     for file, text in present.items():
         if _SIGN in text:
             found |= {(file, each.line): each for each in _in_text(file, text, 1, judged=compiled.get(file, []))}
@@ -67,7 +69,7 @@ def _in_text(file: str, text: str, first: int, *, judged: list[range]) -> Iterat
         if not any(map(str.isalnum, match["reason"] or "")):
             raise UsageError(f"{place}: `allow[{', '.join(codes)}]` has no reason: {HOW}")
         of_line = first + _belongs_to(rows, number) - 1
-        in_compiled = any(line in one for one in judged)
+        in_compiled = any(line in item for item in judged)
         yield Allowance(file=file, line=line, of_line=of_line, codes=codes, reason=match["reason"].strip(), judged=in_compiled)
 
 

@@ -59,7 +59,7 @@ class Shown:
 def roots_of(run_cwd: str | None) -> tuple[str, ...]:
     """The workspace of a GitHub job, the current folder, and the folder that the program ran in."""
     here = str(Path.cwd())
-    return tuple(dict.fromkeys(one for one in (os.environ.get("GITHUB_WORKSPACE"), here, run_cwd) if one and one != "/"))
+    return tuple(dict.fromkeys(name for name in (os.environ.get("GITHUB_WORKSPACE"), here, run_cwd) if name and name != "/"))
 
 
 def message(problem: Problem) -> str:
@@ -71,11 +71,11 @@ def message(problem: Problem) -> str:
 def concise(shown: Shown) -> str:
     """`file:line:col: CODE message`, a line each. Torch records lines only, so the column is always 1."""
     lines = []
-    for one in shown.told:
-        line = (one.where.line or 1) if one.where is not None else 1
-        file = clean(shown.file(one), limit=1000)
+    for problem in shown.told:
+        line = (problem.where.line or 1) if problem.where is not None else 1
+        file = clean(shown.file(problem), limit=1000)
         # A line that begins with "::" is a command to GitHub's runner.
-        lines.append(f"{'./' if file.startswith(':') else ''}{file}:{line}:1: {clean(one.code)} {message(one)}\n")
+        lines.append(f"{'./' if file.startswith(':') else ''}{file}:{line}:1: {clean(problem.code)} {message(problem)}\n")
     return "".join(lines)
 
 
@@ -88,7 +88,7 @@ def summary(shown: Shown) -> str:
         for status, words in (("known", "in the baseline"), ("allowed", "allowed by a comment"))
         if (count := _n(result, status))
     ]
-    counts = [count_of(one) for one in result.limits]
+    counts = [count_of(limit) for limit in result.limits]
     return f"check: {', '.join(parts)}" + (f" ({'; '.join(counts)})" if counts else "")
 
 
@@ -98,17 +98,17 @@ def count_of(limit: Limit) -> str:
 
 
 def _n(result: GateResult, status: str) -> int:
-    return sum(one.status == status for one in result.problems)
+    return sum(problem.status == status for problem in result.problems)
 
 
 def github(shown: Shown) -> str:
     """Workflow commands, which GitHub shows as annotations of the lines (`actions/toolkit`, `command.ts`: what is escaped, and how)."""
     lines = []
-    for one in shown.told:
-        place = {} if one.where is None else {"file": clean(shown.file(one), limit=1000), "line": str(one.where.line or 1)}
-        fields = {**place, "title": f"dynadiag {clean(one.code)}"}
+    for problem in shown.told:
+        place = {} if problem.where is None else {"file": clean(shown.file(problem), limit=1000), "line": str(problem.where.line or 1)}
+        fields = {**place, "title": f"dynadiag {clean(problem.code)}"}
         properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
-        lines.append(f"::{_OF_GITHUB[one.severity]} {properties}::{_data(message(one))}\n")
+        lines.append(f"::{_OF_GITHUB[problem.severity]} {properties}::{_data(message(problem))}\n")
     return "".join(lines)
 
 
@@ -127,11 +127,14 @@ def markdown(shown: Shown) -> str:
     head = f"### dynadiag check: {'failed' if result.failed else 'passed'}\n\n{named}: {prose(summary(shown).removeprefix('check: '))}.\n"
     parts = [head]
     if shown.told:
-        rows = [[_place(shown, one), code(one.code), prose(one.title), prose(one.fix or "")] for one in shown.told]
+        rows = [[_place(shown, problem), code(problem.code), prose(problem.title), prose(problem.fix or "")] for problem in shown.told]
         parts.append(table(["Place", "Code", "Problem", "Fix"], rows) + "\n")
-    through = [one for one in result.problems if one.status in ("known", "allowed")]
+    through = [item for item in result.problems if item.status in ("known", "allowed")]
     if through:
-        rows = [[_place(shown, one), code(one.code), prose(one.title), prose(one.reason or "in the baseline")] for one in through]
+        rows = [
+            [_place(shown, element), code(element.code), prose(element.title), prose(element.reason or "in the baseline")]
+            for element in through
+        ]
         parts.append("Accepted:\n\n" + table(["Place", "Code", "Problem", "Why"], rows) + "\n")
     parts += [prose(note, limit=_LONGEST_MESSAGE) + ".\n" for note in result.notes]
     return "\n".join(parts)
@@ -152,8 +155,8 @@ def as_json_lines(shown: Shown) -> str:
     document = _document(shown)
     problems, remarks = document.pop("problems"), document.pop("remarks")
     rows = [
-        *({"type": "problem", **one} for one in problems),
-        *({"type": "remark", **one} for one in remarks),
+        *({"type": "problem", **problem} for problem in problems),
+        *({"type": "remark", **remark} for remark in remarks),
         {"type": "result", **document},
     ]
     return "".join(f"{json_escaped(finite_json.dumps(row))}\n" for row in rows)
@@ -169,10 +172,10 @@ def _document(shown: Shown) -> dict[str, Any]:
         "passed": not result.failed,
         "exit_status": result.exit_status,
         "counts": {status: _n(result, status) for status in ("failed", "known", "allowed", "passed")} | {"gone": result.gone},
-        "limits": [asdict(one) for one in result.limits],
+        "limits": [asdict(limit) for limit in result.limits],
         "notes": list(result.notes),
-        "problems": [_entry(shown, one) for one in result.problems],
-        "remarks": [_entry(shown, one) for one in result.remarks],
+        "problems": [_entry(shown, problem) for problem in result.problems],
+        "remarks": [_entry(shown, remark) for remark in result.remarks],
     }
 
 
@@ -201,11 +204,14 @@ def rules(result: GateResult) -> Mapping[str, tuple[str, str]]:
 
 
 def _rules(result: GateResult) -> Iterator[tuple[str, tuple[str, str]]]:
-    for one in (*result.problems, *result.remarks):
-        row = codes.TABLE.get(one.code)
-        if one.code in _OWN_CODES:
-            yield one.code, (_OWN_CODES[one.code], f"A limit of dynadiag check: {one.code}.")
+    for problem in (*result.problems, *result.remarks):
+        row = codes.TABLE.get(problem.code)
+        if problem.code in _OWN_CODES:
+            yield problem.code, (_OWN_CODES[problem.code], f"A limit of dynadiag check: {problem.code}.")
         elif row is not None:
-            yield one.code, (row.title, row.what)
+            yield problem.code, (row.title, row.what)
         else:
-            yield one.code, (f"Graph break {one.code}", f"A graph break with an id of torch's own: dynadiag rule {one.code} explains it.")
+            yield (
+                problem.code,
+                (f"Graph break {problem.code}", f"A graph break with an id of torch's own: dynadiag rule {problem.code} explains it."),
+            )

@@ -40,14 +40,14 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
     found, gone, moved = _with_baseline(report, found, known)
     other_scheme = known is not None and known.scheme != SCHEME
     limits = tuple(_limits(report, options, found))
-    copied = {one.id for one in report.mutations if _is_copied(one)}
-    problems = tuple(_judged(one, options, limits, copied) for one in found)
-    needless = [one for number, one in enumerate(comments) if one.judged and number not in used]
+    copied = {mutation.id for mutation in report.mutations if _is_copied(mutation)}
+    problems = tuple(_judged(problem, options, limits, copied) for problem in found)
+    needless = [allowance for number, allowance in enumerate(comments) if allowance.judged and number not in used]
     place = _program_place(report)
     return GateResult(
         program=program_of(report),
         torch=next((process.torch for process in report.run.processes if process.torch), None),
-        problems=(*problems, *(_of_limit(one, place) for one in limits if not one.holds), *_ended(report, place)),
+        problems=(*problems, *(_of_limit(limit, place) for limit in limits if not limit.holds), *_ended(report, place)),
         limits=limits,
         remarks=tuple(map(_needless, needless)),
         notes=tuple(_notes(report, gone, moved, other_scheme=other_scheme)),
@@ -59,9 +59,9 @@ def entries_for(report: Report, result: GateResult, known: Known | None) -> tupl
     """What the baseline is to hold of this program from now on: of one that it knows only what it knows, else all that fails."""
     kept = ("known",) if known is not None else ("failed",)
     return tuple(
-        Entry(fingerprint=one.fingerprint, code=one.code, title=one.title, **_place(one, report))
-        for one in result.problems
-        if one.status in kept and one.fingerprint is not None
+        Entry(fingerprint=problem.fingerprint, code=problem.code, title=problem.title, **_place(problem, report))
+        for problem in result.problems
+        if problem.status in kept and problem.fingerprint is not None
     )
 
 
@@ -111,7 +111,7 @@ def _refuse_incomplete(report: Report) -> None:
     refuse_missing_torch(report.run, "nothing was checked")
     if not report.run.frames and failure_of(info) is None:
         complete, why = completeness(report.run)
-        if complete is None and info.exit_status == 0 and not any(one.finished for one in report.run.processes):
+        if complete is None and info.exit_status == 0 and not any(process.finished for process in report.run.processes):
             raise UnreadableInputError(
                 f"no compilation was recorded, and whether the recording is complete is {why}; record the program again"
             )
@@ -141,10 +141,10 @@ def _is_copied(mutation: Mutation) -> bool:
 
 def _copies(report: Report) -> Iterator[Problem]:
     """The written inputs that are copied and that no finding tells of: for `--no-mutation-copy`."""
-    told = {one for finding in report.findings for one in finding.evidence}
+    told = {name for finding in report.findings for name in finding.evidence}
     for mutation in report.mutations:
         if _is_copied(mutation) and mutation.id not in told:
-            site = next((one for one in mutation.sites if isinstance(one.get("file"), str)), None)
+            site = next((mapping for mapping in mutation.sites if isinstance(mapping.get("file"), str)), None)
             yield Problem(
                 code=mutation.code,
                 severity="note",
@@ -161,13 +161,13 @@ def _with_comments(report: Report, found: list[Problem], comments: Sequence[Allo
     """The problems with those allowed that a comment allows, and which comments were used."""
     used: set[int] = set()
     by_file: dict[str, list[tuple[int, Allowance]]] = {}
-    for number, one in enumerate(comments):
-        by_file.setdefault(one.file, []).append((number, one))
+    for number, allowance in enumerate(comments):
+        by_file.setdefault(allowance.file, []).append((number, allowance))
     result = []
     for problem in found:
         here = by_file.get(problem.where.file, []) if problem.where is not None else []
         lines = statement_lines(problem.where, report.run) if here and problem.where is not None else range(0)
-        fits = [(n, one) for n, one in here if problem.code in one.codes and one.of_line in lines]
+        fits = [(n, item) for n, item in here if problem.code in item.codes and item.of_line in lines]
         used.update(n for n, _ in fits)
         result.append(replace(problem, status="allowed", reason=fits[0][1].reason) if fits else problem)
     return result, used
@@ -177,14 +177,19 @@ def _with_baseline(report: Report, found: list[Problem], known: Known | None) ->
     """The problems with those known that the baseline has; what of it is gone; and how many were found again by other names."""
     if known is None:
         return found, [], 0
-    marks = [one.fingerprint or "" for one in found]
+    marks = [problem.fingerprint or "" for problem in found]
     torch = next((process.torch for process in report.run.processes if process.torch), None)
     pairs = matched(
-        [one.fingerprint for one in known.entries], marks, there=functions_of(report.run), other_torch=bool(torch) and torch != known.torch
+        [item.fingerprint for item in known.entries],
+        marks,
+        there=functions_of(report.run),
+        other_torch=bool(torch) and torch != known.torch,
     )
     if known.scheme != SCHEME:
         pairs |= _by_lines(report, found, known, pairs)
-    result = [replace(one, status="known") if n in pairs and one.status != "allowed" else one for n, one in enumerate(found)]
+    result = [
+        replace(element, status="known") if n in pairs and element.status != "allowed" else element for n, element in enumerate(found)
+    ]
     gone = [entry for number, entry in enumerate(known.entries) if number not in pairs.values()]
     return result, gone, sum(marks[to] != known.entries[of].fingerprint for to, of in pairs.items())
 
@@ -194,27 +199,27 @@ def _by_lines(report: Report, found: Sequence[Problem], known: Known, pairs: Map
 
     Files by their ends: until scheme 1 they were named from the folder that the program was started in.
     """
-    left = {number: one for number, one in enumerate(known.entries) if number not in pairs.values()}
+    left = {number: entry for number, entry in enumerate(known.entries) if number not in pairs.values()}
     more = {}
     for number, problem in enumerate(found):
         place = _place(problem, report)
-        same = (of for of, one in left.items() if one.code == problem.code and _is_same_place(place, asdict(one)))
+        same = (of for of, item in left.items() if item.code == problem.code and _is_same_place(place, asdict(item)))
         if number not in pairs and (first := next(same, None)) is not None:
             more[number] = first
             del left[first]
     return more
 
 
-def _is_same_place(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return all(one[name] == other[name] for name in ("function", "source")) and (
-        one["file"] == other["file"] or one["file"].endswith(f"/{other['file']}") or other["file"].endswith(f"/{one['file']}")
+def _is_same_place(mapping: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return all(mapping[name] == other[name] for name in ("function", "source")) and (
+        mapping["file"] == other["file"] or mapping["file"].endswith(f"/{other['file']}") or other["file"].endswith(f"/{mapping['file']}")
     )
 
 
 def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> Iterator[Limit]:
     """The limits that were asked for. What a comment or the baseline lets through is not counted."""
     summary = report.summary
-    excused = [one for one in found if one.status != "passed"]
+    excused = [problem for problem in found if problem.status != "passed"]
     kinds = (
         ("max-breaks", "graph break site", options.max_breaks, summary.graph_break_sites, report.graph_breaks),
         ("max-recompiles", "recompile", options.max_recompiles, summary.recompiles, report.recompiles),
@@ -255,8 +260,8 @@ def _compiled(report: Report, least: float) -> Limit:
 
 def _excused(entries: Sequence[Any], excused: Sequence[Problem], found: Sequence[Problem]) -> int:
     """How many entries belong to problems that are let through: as their evidence, or, since that is cut, by their line."""
-    named = {one for problem in found for one in problem.evidence}
-    through = {one for problem in excused for one in problem.evidence}
+    named = {name for problem in found for name in problem.evidence}
+    through = {text for problem in excused for text in problem.evidence}
     known = {problem.fingerprint for problem in excused}
     lines = {(problem.where.file, problem.where.line) for problem in excused if problem.where is not None}
 
@@ -272,7 +277,7 @@ def _judged(problem: Problem, options: GateOptions, limits: Sequence[Limit], cop
     """A finding of a kind that has a limit fails with the limit, every other by its severity; an error fails in any case."""
     if problem.status != "passed":
         return problem
-    names = {one.name: one for one in limits}
+    names = {item.name: item for item in limits}
     limit = next((names[name] for name in _kinds(problem, copied) if name in names), None)
     fails = _SEVERITIES.index(problem.severity) >= _SEVERITIES.index(options.fail_on if options.fail_on in FAIL_ON else "warning")
     if limit is not None and problem.severity != "error":
@@ -286,7 +291,7 @@ def _kinds(problem: Problem, copied: Set[str]) -> Iterator[str]:
         yield "max-breaks"
     if problem.code.startswith(_RECOMPILES):
         yield "max-recompiles"
-    if problem.code.startswith("DF") and any(one.startswith("x") for one in problem.evidence):
+    if problem.code.startswith("DF") and any(name.startswith("x") for name in problem.evidence):
         yield "max-fallbacks"
     if not copied.isdisjoint(problem.evidence):
         yield "no-mutation-copy"
@@ -337,7 +342,7 @@ def _notes(report: Report, gone: Sequence[Entry], moved: int, *, other_scheme: b
             "--update-baseline rewrites it"
         )
     if gone:
-        named = listed(unique(f"{one.code} in {one.function or one.file or 'the program'}" for one in gone))
+        named = listed(unique(f"{entry.code} in {entry.function or entry.file or 'the program'}" for entry in gone))
         yield f"{plural(len(gone), 'problem')} of the baseline no longer there ({named}): --update-baseline removes what is gone"
     if moved and not other_scheme:
         yield f"{plural(moved, 'problem')} of the baseline found again under another fingerprint: --update-baseline records it"

@@ -12,20 +12,20 @@ from dynadiag.render.sanitise import clean, clean_block, xml_text
 def junit(shown: Shown) -> str:
     """A test suite: failures are what fails, skipped what a comment or the baseline lets through."""
     result = shown.result
-    limits = [one for one in result.limits if one.holds]
+    limits = [item for item in result.limits if item.holds]
     suite = ElementTree.Element(
         "testsuite",
         name="dynadiag check",
         tests=str(len(limits) + len(result.problems)),
         failures=str(len(result.failed)),
-        skipped=str(sum(one.status in ("known", "allowed") for one in result.problems)),
+        skipped=str(sum(element.status in ("known", "allowed") for element in result.problems)),
         errors="0",
     )
     for limit in limits:
         name = f"{limit.name}: {count_of(limit)}"
         ElementTree.SubElement(suite, "testcase", classname=_text(result.program or shown.target), name=_text(name))
-    for one in result.problems:
-        _case(suite, shown, one)
+    for problem in result.problems:
+        _case(suite, shown, problem)
     suites = ElementTree.Element("testsuites", name="dynadiag")
     suites.append(suite)
     ElementTree.indent(suites)

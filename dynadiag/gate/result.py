@@ -67,7 +67,7 @@ class GateResult:
     @property
     def failed(self) -> tuple[Problem, ...]:
         """What does not pass."""
-        return tuple(one for one in self.problems if one.status == "failed")
+        return tuple(problem for problem in self.problems if problem.status == "failed")
 
     @property
     def exit_status(self) -> int:

@@ -18,7 +18,11 @@ def sarif(shown: Shown) -> str:
     """A log with one run: what failed, and as suppressed what a comment or the baseline lets through."""
     described = rules(shown.result)
     numbers = {code: number for number, code in enumerate(described)}
-    told = [one for one in (*shown.result.problems, *shown.result.remarks) if one.status != "passed" or one in shown.result.remarks]
+    told = [
+        problem
+        for problem in (*shown.result.problems, *shown.result.remarks)
+        if problem.status != "passed" or problem in shown.result.remarks
+    ]
     run = {
         "tool": {
             "driver": {
@@ -34,7 +38,7 @@ def sarif(shown: Shown) -> str:
         "automationDetails": {"id": f"dynadiag/{quote(encodable(shown.result.program), safe='/')}"},
         "invocations": [{"executionSuccessful": True, "exitCode": shown.result.exit_status}],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(shown, one, numbers[one.code]) for one in told],
+        "results": [_result(shown, item, numbers[item.code]) for item in told],
     }
     return json_escaped(finite_json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)) + "\n"
 

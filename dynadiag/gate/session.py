@@ -61,7 +61,7 @@ def _updated(report: Report, options: GateOptions, path: Path, sources: Mapping[
         note = "the program failed, so it is not added to the baseline: what it would have shown later would be new for ever"
         return replace(result, notes=(*result.notes, note))
     entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
-    others = {} if stored is None else {one: what for one, what in stored.programs.items() if one != name}
+    others = {} if stored is None else {text: what for text, what in stored.programs.items() if text != name}
     baseline.write(path, baseline.Baseline(programs={**others, program_of(report): entries}))
     return judge(report, options, known=entries, sources=sources)
 
@@ -77,7 +77,9 @@ def _known(stored: baseline.Baseline, report: Report) -> tuple[str | None, basel
 
 def _sources(report: Report, directory: Path) -> dict[str, str]:
     """The user's own files that are as they were recorded; of a run that this user did not record here none is opened."""
-    named = {one.where.file for one in report.findings if one.where is not None} | {one.file for one in report.run.functions}
+    named = {finding.where.file for finding in report.findings if finding.where is not None} | {
+        function.file for function in report.run.functions
+    }
     wanted = sorted(file for file in named - set(report.changed_sources) if Path(file).is_absolute() and is_own_file(file, report.run))
     if not wanted or not directory.is_dir() or not recorded_here(directory):
         return {}

@@ -31,7 +31,7 @@ def emit_tests(graph: str, ready: Ready, found: Mapping[str, Any], folder: Path)
     """A file for each scenario that differs: its number and the path, or why there is none. A test that passes here is not kept."""
     written = []
     for number in sorted({entry["scenario"] for entry in found["differences"]}):
-        entry = smallest([one for one in found["differences"] if one["scenario"] == number])
+        entry = smallest([item for item in found["differences"] if item["scenario"] == number])
         path = folder / f"test_parity_{graph}_{ready.plan.scenarios[number].kind}_{number}.py"
         why_not = _emit(graph, ready, number, found["tried"][number], entry, path)
         written.append({"scenario": number, "test": None if why_not else str(path), "why_not": why_not})
@@ -116,12 +116,12 @@ def _arrange(ready: Ready, scenario: Scenario, shift: int) -> list[str]:
     lines = ["def inputs(arranged, seed):", "    torch.manual_seed(seed)", "    made = make_inputs()"]
     if scenario.pair is None:
         return [*lines, "    return made", "", ""]
-    one, other = (ready.subject.rebuilt.inputs[place] for place in (scenario.pair.first, scenario.pair.second))
-    size = max(elements(one), shift + elements(other))
+    input_spec, other = (ready.subject.rebuilt.inputs[place] for place in (scenario.pair.first, scenario.pair.second))
+    size = max(elements(input_spec), shift + elements(other))
     filling = ready.subject.filling
-    base = f"strided(({size},), (1,), {dtype_text(one.dtype)}, positive={filling.positive}, integer={filling.integer})"
+    base = f"strided(({size},), (1,), {dtype_text(input_spec.dtype)}, positive={filling.positive}, integer={filling.integer})"
     first, second = f"made[{scenario.pair.first}]", f"made[{scenario.pair.second}]"
-    views = f"    {first}, {second} = one.as_strided({_layout(one)}, 0), other.as_strided({_layout(other)}, {shift})"
+    views = f"    {first}, {second} = one.as_strided({_layout(input_spec)}, 0), other.as_strided({_layout(other)}, {shift})"
     return [
         *lines,
         '    if arranged == "same":',
@@ -145,7 +145,7 @@ def _layout(spec: InputSpec) -> str:
 def _call(ready: Ready) -> list[str]:
     grad = ready.subject.rebuilt.grad is not False
     casting = 'torch.autocast("cpu", dtype=torch.bfloat16, enabled=True)' if ready.setting.autocast else None
-    contexts = ", ".join(one for one in (f"torch.set_grad_enabled({grad})", casting) if one is not None)
+    contexts = ", ".join(name for name in (f"torch.set_grad_enabled({grad})", casting) if name is not None)
     return [*CALL.replace("CONTEXTS", contexts).strip("\n").splitlines(), "", ""]
 
 

@@ -13,17 +13,17 @@ from dynadiag.model.difference import Difference
 _ASPECTS = {"value": "values", "alias": "aliasing"}
 
 
-def to_json(one: Difference) -> dict[str, Any]:
+def to_json(difference: Difference) -> dict[str, Any]:
     """A difference as `parity.json` has it (docs/parity.schema.json)."""
-    place = {"where": one.where, "position": one.index, "name": one.name, "aspect": aspect_of(one)}
-    return {**place, **{name: getattr(one, name) for name in ("eager", "compiled", "elements", "wrong_elements")}}
+    place = {"where": difference.where, "position": difference.index, "name": difference.name, "aspect": aspect_of(difference)}
+    return {**place, **{name: getattr(difference, name) for name in ("eager", "compiled", "elements", "wrong_elements")}}
 
 
-def aspect_of(one: Difference) -> str:
+def aspect_of(difference: Difference) -> str:
     """The kind in the words of `parity.json`."""
-    if one.kind == "missing":
-        return "missing_gradient" if one.where == "gradient" else "values"
-    return _ASPECTS.get(one.kind, one.kind)
+    if difference.kind == "missing":
+        return "missing_gradient" if difference.where == "gradient" else "values"
+    return _ASPECTS.get(difference.kind, difference.kind)
 
 
 def differences(eager: Call, compiled: Call, runs: Callable[[], Runs], *, values: bool, inputs: Sequence[Any] = ()) -> list[Difference]:
@@ -32,15 +32,15 @@ def differences(eager: Call, compiled: Call, runs: Callable[[], Runs], *, values
 
     `values` False compares all but values (random numbers, memory that nobody wrote).
     """
-    before = [inputs[one.index] if one.where == "input" and one.index < len(inputs) else None for one in eager.seen]
+    before = [inputs[seen.index] if seen.where == "input" and seen.index < len(inputs) else None for seen in eager.seen]
     noise = Noise(runs=lambda _: runs(), before=before)
     no_values = frozenset() if values else frozenset(range(len(eager.seen)))
-    judged = judge(eager.seen, [one.value for one in compiled.seen], noise, PARITY, no_values=no_values)
-    found = [one for item in judged for one in item.differences]
+    judged = judge(eager.seen, [element.value for element in compiled.seen], noise, PARITY, no_values=no_values)
+    found = [difference for item in judged for difference in item.differences]
     if len(eager.seen) != len(compiled.seen):
         counts = (f"{len(side.seen)} tensors" for side in (eager, compiled))
         return [replace(found[0], kind="layout", eager=next(counts), compiled=next(counts))]
-    outputs = sum(one.where == "output" for one in eager.seen)
+    outputs = sum(entry.where == "output" for entry in eager.seen)
     shared = sharing_differences(eager.sharing, compiled.sharing, lambda at: f"output {at}" if at < outputs else f"input {at - outputs}")
     found += [replace(one, name=f"output {one.index} and {one.name}") for one in shared]
     # A gradient may lie in memory as it likes.

@@ -32,13 +32,13 @@ Line = dict[str, Any]
 
 def try_graph(ready: Ready, *, until: float, timeout_s: float) -> dict[str, Any]:
     """What came of each scenario of the plan, as plain data; `until` is the end of the time (`time.monotonic`), for all of them."""
-    plain = {number: one for number, one in enumerate(ready.plan.scenarios) if not one.on_disk}
+    plain = {number: item for number, item in enumerate(ready.plan.scenarios) if not item.on_disk}
     told = _in_children(ready, plain, until, timeout_s)
-    for number, one in enumerate(ready.plan.scenarios):
-        if one.on_disk:
-            told[number] = _with_disk_cache(ready, one, until, timeout_s)
+    for number, scenario in enumerate(ready.plan.scenarios):
+        if scenario.on_disk:
+            told[number] = _with_disk_cache(ready, scenario, until, timeout_s)
     return {
-        "tried": [_tried(ready, one, told[number]) for number, one in enumerate(ready.plan.scenarios)],
+        "tried": [_tried(ready, element, told[number]) for number, element in enumerate(ready.plan.scenarios)],
         "differences": _without_repeats(ready, told),
     }
 
@@ -72,11 +72,11 @@ def _try_all(ready: Ready, scenarios: Mapping[int, Scenario], tell: Tell) -> Non
 def _told(ready: Ready, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     layers: dict[tuple[str, str], str] = {}
     entries = []
-    for call, one in outcome.differences:
-        key = (one.where, aspect_of(one))
+    for call, difference in outcome.differences:
+        key = (difference.where, aspect_of(difference))
         if key not in layers:
-            layers[key] = first_layer(ready.subject, scenario, ready.setting, one)
-        entries.append({"call": call, "layer": layers[key], **to_json(one)})
+            layers[key] = first_layer(ready.subject, scenario, ready.setting, difference)
+        entries.append({"call": call, "layer": layers[key], **to_json(difference)})
     return {**_facts(outcome), "differences": entries}
 
 
@@ -112,8 +112,8 @@ def _with_disk_cache(ready: Ready, scenario: Scenario, until: float, timeout_s: 
             seconds = min(timeout_s, until - time.monotonic())
             if seconds <= 0:
                 return _not_judged("the time limit was reached before this scenario")
-            one = replace(scenario, calls=(arranged,))
-            report = run_forked(functools.partial(_try_cached, ready, one, folder), timeout_s=seconds)
+            item = replace(scenario, calls=(arranged,))
+            report = run_forked(functools.partial(_try_cached, ready, item, folder), timeout_s=seconds)
             answers = [message for message in report.messages if "hits" in message]
             if not answers:
                 return _not_judged(_end(report))
@@ -129,9 +129,11 @@ def _try_cached(ready: Ready, scenario: Scenario, folder: str, tell: Tell) -> No
     hits = replaying.cache_hits()
     if hits and outcome.differences:
         fresh = replay(ready.subject, replace(scenario, on_disk=False), ready.setting)
-        known = {_what(to_json(one)) for _, one in fresh.differences}
-        outcome = replace(outcome, differences=tuple((call, one) for call, one in outcome.differences if _what(to_json(one)) not in known))
-    entries = [{"call": call, "layer": "the on-disk cache", **to_json(one)} for call, one in outcome.differences]
+        known = {_what(to_json(difference)) for _, difference in fresh.differences}
+        outcome = replace(
+            outcome, differences=tuple((call, item) for call, item in outcome.differences if _what(to_json(item)) not in known)
+        )
+    entries = [{"call": call, "layer": "the on-disk cache", **to_json(element)} for call, element in outcome.differences]
     tell({"hits": hits, **_facts(outcome), "differences": entries})
 
 
@@ -141,7 +143,7 @@ def _judged_cache(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return _not_judged(first["why_not"] or second["why_not"])
     if not second["hits"]:
         return _not_judged("the second process did not find the compiled graph in the cache")
-    return {**second, "differences": [{**one, "call": 1} for one in second["differences"]]}
+    return {**second, "differences": [{**item, "call": 1} for item in second["differences"]]}
 
 
 def _what(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -185,7 +187,7 @@ def _written(ready: Ready, scenario: Scenario, entry: Mapping[str, Any]) -> Inpu
         names = {entry["name"]}
     elif entry["where"] != "call":
         return None
-    return next((one for one in ready.mutations if one.name in names), None)
+    return next((mutation for mutation in ready.mutations if mutation.name in names), None)
 
 
 def _tried(ready: Ready, scenario: Scenario, answer: Mapping[str, Any]) -> dict[str, Any]:

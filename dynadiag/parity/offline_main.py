@@ -77,7 +77,7 @@ def _entries(run: "Run", job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if job["load"] is not None and (error := _load(job["load"])) is not None:
         yield {"error": error}
         return
-    graphs = [one for one in run.graphs if one.kind == "dynamo" and (job["graphs"] is None or one.id in job["graphs"])]
+    graphs = [item for item in run.graphs if item.kind == "dynamo" and (job["graphs"] is None or item.id in job["graphs"])]
     yield {"graphs": len(graphs), "torch": str(torch.__version__)}
     until = time.monotonic() + job["budget_s"]
     texts: dict[tuple[Any, ...], str] = {}
@@ -143,8 +143,8 @@ def _compared(graph: "Graph", ready: Any, job: dict[str, Any], until: float, war
         warmed.add(backend)
         warm_up(backend if backend in LAYERS else "aot_eager")
     found = try_graph(ready, until=until, timeout_s=job["timeout_s"])
-    skipped = [asdict(one) for one in ready.plan.skipped]
-    judged = any(one["outcome"] != "not_judged" for one in found["tried"])
+    skipped = [asdict(item) for item in ready.plan.skipped]
+    judged = any(element["outcome"] != "not_judged" for element in found["tried"])
     status = {"status": "compared" if judged else "skipped", "why_not": None if judged else found["tried"][0]["why_not"]}
     if found["differences"] and job["tests"] is not None:
         from dynadiag.parity.emitting import emit_tests

@@ -151,7 +151,7 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
     module = copy.deepcopy(inputs.subject.rebuilt.graph_module)
     options = dict(setting.options) if setting.options else None
     compiled = torch.compile(module, backend=setting.backend, dynamic=setting.dynamic, options=options)
-    random = any(one.random for one in eager)
+    random = any(item.random for item in eager)
     found: list[tuple[int, Difference]] = []
     for number, expected in enumerate(eager):
         try:
@@ -162,7 +162,7 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
             return Outcome(why_not="Dynamo breaks the rebuilt graph, although it did not break it when it was recorded", shift=inputs.shift)
         runs = functools.partial(_more_runs, inputs, number, setting)
         values = setting.values and not random
-        found += [(number, one) for one in differences(expected, seen, runs, values=values, inputs=inputs.make(number))]
+        found += [(number, difference) for difference in differences(expected, seen, runs, values=values, inputs=inputs.make(number))]
     return Outcome(differences=tuple(found), shift=inputs.shift, random=random, calls=len(eager))
 
 
@@ -188,11 +188,17 @@ def _more_runs(inputs: _Inputs, number: int, setting: Setting) -> Runs:
 
     def values(of: GraphModule, change: Change) -> list[Any]:
         seen = _anchor(of, inputs, number, setting, change)
-        return [] if seen is None else [one.value for one in seen.seen]
+        return [] if seen is None else [item.value for item in seen.seen]
 
     further, same, seen = noisy_runs(lambda _, change: values(copy.deepcopy(module), change), _PERTURBATIONS)
     exact = values(widen(copy.deepcopy(module)), wider)
-    return Runs(exact=exact, further=[one for one in further if one], same=[one for one in same if one], coarsest=seen.half, tf32=seen.tf32)
+    return Runs(
+        exact=exact,
+        further=[group for group in further if group],
+        same=[members for members in same if members],
+        coarsest=seen.half,
+        tf32=seen.tf32,
+    )
 
 
 def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting, change: Change) -> Call | None:
@@ -210,13 +216,13 @@ def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: 
     layers = compiling.LAYERS
     for layer in layers[: layers.index(setting.backend)] if setting.backend in layers else ("eager", "aot_eager"):
         outcome = replay(subject, replace(scenario, on_disk=False), replace(setting, backend=layer, options=None))
-        if any(_alike(one, wanted) for _, one in outcome.differences):
+        if any(_alike(difference, wanted) for _, difference in outcome.differences):
             return layer
     return setting.backend
 
 
-def _alike(one: Difference, other: Difference) -> bool:
-    return (one.where, one.index, aspect_of(one)) == (other.where, other.index, aspect_of(other))
+def _alike(difference: Difference, other: Difference) -> bool:
+    return (difference.where, difference.index, aspect_of(difference)) == (other.where, other.index, aspect_of(other))
 
 
 def arranged_inputs(
@@ -234,23 +240,23 @@ def arranged_inputs(
         inputs[pair.first], inputs[pair.second] = _view(base, specs[pair.first], 0), _view(base, specs[pair.second], shift)
     elif shift >= 0:
         # Memory of their own, but laid out as the overlapping ones are: what a cache key can see of each is the same.
-        one, other = _base(specs, pair, filling, seed, shift), _base(specs, pair, filling, seed + 1, shift)
-        inputs[pair.first], inputs[pair.second] = _view(one, specs[pair.first], 0), _view(other, specs[pair.second], shift)
+        tensor, other = _base(specs, pair, filling, seed, shift), _base(specs, pair, filling, seed + 1, shift)
+        inputs[pair.first], inputs[pair.second] = _view(tensor, specs[pair.first], 0), _view(other, specs[pair.second], shift)
     return inputs
 
 
 def shifts(specs: Sequence[InputSpec], pair: Pair) -> list[int]:
     """Distances in elements to try: half of the written input, then none where both have one layout (eager refuses some overlaps)."""
-    one, other = specs[pair.first], specs[pair.second]
-    half = elements(one) // 2
-    equal = (one.shape, _stride(one)) == (other.shape, _stride(other))
+    input_spec, other = specs[pair.first], specs[pair.second]
+    half = elements(input_spec) // 2
+    equal = (input_spec.shape, _stride(input_spec)) == (other.shape, _stride(other))
     return list(dict.fromkeys([half, _NO_MEMORY] if equal else [half]))
 
 
 def _base(specs: Sequence[InputSpec], pair: Pair, filling: Filling, seed: int, shift: int) -> torch.Tensor:
-    one, other = specs[pair.first], specs[pair.second]
-    size = max(elements(one), shift + elements(other))
-    flat = InputSpec(name="base", kind="tensor", shape=(size,), stride=(1,), dtype=one.dtype, device=one.device)
+    input_spec, other = specs[pair.first], specs[pair.second]
+    size = max(elements(input_spec), shift + elements(other))
+    flat = InputSpec(name="base", kind="tensor", shape=(size,), stride=(1,), dtype=input_spec.dtype, device=input_spec.device)
     made: torch.Tensor = make_inputs([flat], filling, seed=seed + 1000)[0]
     return made
 

@@ -126,7 +126,7 @@ def _finding(name: str, code: str, graph: Mapping[str, Any], entries: Sequence[M
         others=len(same) - 1,
         also=_other_pairs(graph, entries, tried),
         where=least["line"],
-        test=next((one["test"] for one in graph.get("tests", ()) if one["scenario"] == least["scenario"]), None),
+        test=next((item["test"] for item in graph.get("tests", ()) if item["scenario"] == least["scenario"]), None),
     )
 
 

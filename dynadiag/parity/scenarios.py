@@ -86,52 +86,58 @@ def _why_no_pairs(frame: str | None) -> str | None:
 
 
 def _why_no_overlap(inputs: Sequence[InputSpec], written: frozenset[str]) -> str:
-    if not any(one.name in written for one in inputs):
+    if not any(input_.name in written for input_ in inputs):
         return "no input is written"
     reasons = sorted(_why_unusable(inputs, written)) or ["no other argument of a written input's dtype that could overlap with it"]
     return "; ".join(reasons)
 
 
-def is_argument(one: InputSpec) -> bool:
+def is_argument(input_spec: InputSpec) -> bool:
     """Whether a caller passes this tensor: an argument or an item of one, no attribute, no global, no value kept on the stack."""
-    if one.source is None:
-        return one.name.lower().startswith("l_") and not one.name.lower().startswith("l_self_")
-    return _ARGUMENT.match(one.source) is not None
+    if input_spec.source is None:
+        return input_spec.name.lower().startswith("l_") and not input_spec.name.lower().startswith("l_self_")
+    return _ARGUMENT.match(input_spec.source) is not None
 
 
 def _pairs(inputs: Sequence[InputSpec], written: frozenset[str]) -> Iterator[Pair]:
     """Pairs that a caller could make share memory, the written one first."""
-    usable = [position for position, one in enumerate(inputs) if _usable(one)]
+    usable = [position for position, item in enumerate(inputs) if _usable(item)]
     for at, first in enumerate(usable):
         for second in usable[at + 1 :]:
-            one, other = inputs[first], inputs[second]
-            if not _may_meet(one, other) or (one.dtype, one.device) != (other.dtype, other.device):
+            input_spec, other = inputs[first], inputs[second]
+            if not _may_meet(input_spec, other) or (input_spec.dtype, input_spec.device) != (other.dtype, other.device):
                 continue
-            yield Pair(second, first) if other.name in written and one.name not in written else Pair(first, second)
+            yield Pair(second, first) if other.name in written and input_spec.name not in written else Pair(first, second)
 
 
-def _may_meet(one: InputSpec, other: InputSpec) -> bool:
+def _may_meet(input_spec: InputSpec, other: InputSpec) -> bool:
     """Two arguments, or an argument and a tensor that an object or module keeps: a cache of floats, no counter."""
-    if is_argument(one) and is_argument(other):
+    if is_argument(input_spec) and is_argument(other):
         return True
-    kept = other if is_argument(one) else one
+    kept = other if is_argument(input_spec) else input_spec
     several = kept.shape is not None and any(size > 1 for size in kept.shape)
-    return (is_argument(one) or is_argument(other)) and several and "float" in (kept.dtype or "")
+    return (is_argument(input_spec) or is_argument(other)) and several and "float" in (kept.dtype or "")
 
 
-def _usable(one: InputSpec) -> bool:
-    has_elements = one.shape is not None and 0 not in one.shape
-    return one.kind == "tensor" and one.static is None and not one.requires_grad and one.subclass is None and has_elements
+def _usable(input_spec: InputSpec) -> bool:
+    has_elements = input_spec.shape is not None and 0 not in input_spec.shape
+    return (
+        input_spec.kind == "tensor"
+        and input_spec.static is None
+        and not input_spec.requires_grad
+        and input_spec.subclass is None
+        and has_elements
+    )
 
 
 def _why_unusable(inputs: Sequence[InputSpec], written: frozenset[str]) -> set[str]:
     reasons = set()
-    for one in inputs:
-        if one.kind != "tensor" or one.name not in written or _usable(one):
+    for input_ in inputs:
+        if input_.kind != "tensor" or input_.name not in written or _usable(input_):
             continue
-        if one.static is not None:
+        if input_.static is not None:
             reasons.add("tensors of a module or with a static address are not overlapped with arguments")
-        elif one.requires_grad:
+        elif input_.requires_grad:
             reasons.add("written inputs that require grad are not overlapped")
         else:
             reasons.add("empty inputs and tensor subclasses are not overlapped")
@@ -147,8 +153,8 @@ def _share(inputs: Sequence[InputSpec], pair: Pair) -> bool:
 
 
 def _same_layout(inputs: Sequence[InputSpec], pair: Pair) -> bool:
-    one, other = inputs[pair.first], inputs[pair.second]
-    return (one.shape, one.stride) == (other.shape, other.stride)
+    input_spec, other = inputs[pair.first], inputs[pair.second]
+    return (input_spec.shape, input_spec.stride) == (other.shape, other.stride)
 
 
 def _too_many(kind: Kind, pairs: Sequence[Pair], inputs: Sequence[InputSpec]) -> list[Skipped]:

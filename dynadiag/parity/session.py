@@ -155,14 +155,14 @@ def happened_in(run: Run) -> Mapping[str, Any] | None:
         return None
     findings = [
         {
-            "code": one.code,
-            "severity": one.severity,
-            "title": one.title,
-            "why": one.why,
-            "where": asdict(one.where) if one.where is not None else None,
+            "code": finding.code,
+            "severity": finding.severity,
+            "title": finding.title,
+            "why": finding.why,
+            "where": asdict(finding.where) if finding.where is not None else None,
         }
-        for one in built.findings
-        if one.code in TITLES
+        for finding in built.findings
+        if finding.code in TITLES
     ]
     compared = built.parity.calls_equal + built.parity.calls_different
     return {"verdict": verdict(built.parity), "calls_compared": compared, "findings": findings, "notes": list(details(built.parity))}

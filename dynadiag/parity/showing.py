@@ -58,7 +58,7 @@ def headline(result: ParityResult) -> str:
     if not result.compared:
         return "the graph could not be compared" if len(result.graphs) == 1 else f"none of {len(result.graphs)} graphs could be compared"
     graphs = f"{result.compared} of {len(result.graphs)} graphs compared"
-    return f"{graphs}, {ways([(one.code, one.tensor['aspect']) for one in result.findings]) or 'no difference'}"
+    return f"{graphs}, {ways([(finding.code, finding.tensor['aspect']) for finding in result.findings]) or 'no difference'}"
 
 
 def _tone(differs: bool, compared: bool) -> Tone:
@@ -74,11 +74,11 @@ def _sections(result: ParityResult) -> Iterator[Section]:
         labels = (("other inputs", "also "), ("difference", "differs "), ("layer", "layer "), ("test", "test "))
         found = (*_FOUND, Column("when"), *(Column(name, label=label) for name, label in labels))
         yield Section(title="What could happen", columns=found, items=result.findings, row=_could, as_entries=True)
-    tried = [(graph, one) for graph in result.graphs if graph["status"] != "skipped" for one in graph["tried"]]
+    tried = [(graph, item) for graph in result.graphs if graph["status"] != "skipped" for item in graph["tried"]]
     if tried:
         columns = tuple(map(Column, ("graph", "function", "back end", "calls", "inputs", "outcome", "not compared")))
-        yield Section(title="Tried", columns=columns, items=tried, row=lambda one: _tried(*one))
-    if differences := [(graph, one) for graph in result.graphs for one in graph["differences"]]:
+        yield Section(title="Tried", columns=columns, items=tried, row=lambda element: _tried(*element))
+    if differences := [(graph, entry) for graph in result.graphs for entry in graph["differences"]]:
         columns = tuple(map(Column, ("graph and layer", "calls", "tensor", "eager", "compiled", "line")))
         yield Section(title="Differences", columns=columns, items=differences, row=lambda one: _difference(*one), brief=False)
     if left := [*_not_tried(result)]:
@@ -93,11 +93,13 @@ def _happened(found: Mapping[str, Any]) -> tuple[Cell, ...]:
     return *_head(found["code"], found["severity"], found["title"], found["where"]), (Part(found["why"], _WIDTH),)
 
 
-def _could(one: ParityFinding) -> tuple[Cell, ...]:
-    also = ", ".join(" and ".join(map(plain_source, pair)) for pair in one.also)
-    differs = tensor_in_words(one.tensor) + (f"; {one.others} more" if one.others else "")
-    head = _head(one.code, one.severity, f"{one.title} ({one.graph})", one.where)
-    return *head, *cells(*(Part(text or "", _WIDTH) for text in (one.would, also, differs, one.layer, one.test)))
+def _could(parity_finding: ParityFinding) -> tuple[Cell, ...]:
+    also = ", ".join(" and ".join(map(plain_source, pair)) for pair in parity_finding.also)
+    differs = tensor_in_words(parity_finding.tensor) + (f"; {parity_finding.others} more" if parity_finding.others else "")
+    head = _head(parity_finding.code, parity_finding.severity, f"{parity_finding.title} ({parity_finding.graph})", parity_finding.where)
+    return *head, *cells(
+        *(Part(text or "", _WIDTH) for text in (parity_finding.would, also, differs, parity_finding.layer, parity_finding.test))
+    )
 
 
 def _head(code: str, severity: str, title: str, where: Mapping[str, Any] | None) -> tuple[Cell, ...]:
@@ -126,14 +128,14 @@ def _tried(graph: Mapping[str, Any], tried: Mapping[str, Any]) -> tuple[Cell, ..
     )
 
 
-def _difference(graph: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[Cell, ...]:
-    tried = graph["tried"][one["scenario"]]
-    name = plain_source(one["source"]) if one["source"] else one["name"]
-    some = f" ({one['wrong_elements']} of {one['elements']} elements)" if one["elements"] else ""
-    what = some if one["aspect"] == "values" else f" ({one['aspect'].replace('_', ' ')})"
-    calls = f"{_KINDS[tried['kind']]}, call {one['call'] + 1}"
-    tensor = f"{one['where']} {name}{what}" if one["where"] in ("input", "gradient") else f"{name}{what}"
-    return *cells(f"{graph['graph']}, {one['layer']}", calls, tensor, one["eager"], one["compiled"]), _place(one["line"])
+def _difference(graph: Mapping[str, Any], mapping: Mapping[str, Any]) -> tuple[Cell, ...]:
+    tried = graph["tried"][mapping["scenario"]]
+    name = plain_source(mapping["source"]) if mapping["source"] else mapping["name"]
+    some = f" ({mapping['wrong_elements']} of {mapping['elements']} elements)" if mapping["elements"] else ""
+    what = some if mapping["aspect"] == "values" else f" ({mapping['aspect'].replace('_', ' ')})"
+    calls = f"{_KINDS[tried['kind']]}, call {mapping['call'] + 1}"
+    tensor = f"{mapping['where']} {name}{what}" if mapping["where"] in ("input", "gradient") else f"{name}{what}"
+    return *cells(f"{graph['graph']}, {mapping['layer']}", calls, tensor, mapping["eager"], mapping["compiled"]), _place(mapping["line"])
 
 
 def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:
@@ -141,13 +143,13 @@ def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:
     grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for graph in result.graphs:
         by_reason: dict[str, list[str]] = {graph["why_not"]: ["all"]} if graph["status"] == "skipped" else {}
-        for one in graph["skipped"]:
-            by_reason.setdefault(one["reason"], []).append(_KINDS[one["kind"]])
+        for item in graph["skipped"]:
+            by_reason.setdefault(item["reason"], []).append(_KINDS[item["kind"]])
         for reason, held in by_reason.items():
             grouped.setdefault((" and ".join(held), reason), []).append(graph)
     for (calls, reason), graphs in grouped.items():
-        names = dict.fromkeys(_function(one) for one in graphs)
-        yield cells(_some([one["graph"] for one in graphs]), Part(_some([*names]), _WIDTH, code=True), calls, Part(reason, _WIDTH))
+        names = dict.fromkeys(_function(mapping) for mapping in graphs)
+        yield cells(_some([element["graph"] for element in graphs]), Part(_some([*names]), _WIDTH, code=True), calls, Part(reason, _WIDTH))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -67,12 +67,14 @@ def make_ready(graph: Graph, run: Run, *, loaded: bool = False) -> Ready:
         raise NotComparableError(f"its inputs need {rebuilt.input_bytes >> 20} MiB, more than {LARGEST_BYTES >> 20}")
     notes = list(_notes(rebuilt, details))
     found = probe(rebuilt).mutations
-    writers = {one.name: frozenset(site.node for site in one.sites if site.node is not None) for one in found}
+    writers = {
+        input_mutation.name: frozenset(site.node for site in input_mutation.sites if site.node is not None) for input_mutation in found
+    }
     subject = Subject(rebuilt=rebuilt, filling=trial.filling, writers=writers)
     setting = _setting(graph, run, details, backend, rebuilt, notes)
     frame = run.frame(graph.frame)
     plan = make_plan(
-        rebuilt.inputs, frozenset(one.name for one in found), frame=frame.name if frame else None, caches=setting.backend == "inductor"
+        rebuilt.inputs, frozenset(item.name for item in found), frame=frame.name if frame else None, caches=setting.backend == "inductor"
     )
     custom = tuple(operator_schemas(details)) if loaded else ()
     return Ready(subject=subject, setting=setting, plan=plan, mutations=found, notes=tuple(notes), custom_operators=custom)
@@ -96,7 +98,7 @@ def backend_of(graph: Graph, run: Run, details: Mapping[str, Any]) -> str:
 def _notes(rebuilt: Rebuilt, details: Mapping[str, Any]) -> list[str]:
     notes = []
     inputs = details.get("inputs")
-    devices = {one.get("device") for one in inputs if isinstance(one, Mapping)} if isinstance(inputs, list) else set()
+    devices = {input_.get("device") for input_ in inputs if isinstance(input_, Mapping)} if isinstance(inputs, list) else set()
     if any(isinstance(device, str) and device.split(":")[0] not in ("cpu", "meta") for device in devices):
         notes.append("it ran on an accelerator and is replayed on the CPU: faults of the accelerator's kernels do not show")
     if rebuilt.unknown_symbols:
@@ -130,7 +132,7 @@ def _setting(graph: Graph, run: Run, details: Mapping[str, Any], backend: str, r
 
 def _configs(graph: Graph, run: Run, notes: list[str]) -> list[tuple[str, Any]]:
     frame = run.frame(graph.frame)
-    process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
+    process = next((item for item in run.processes if frame is not None and item.index == frame.key.process), None)
     recorded = process.config if process is not None else {}
     named = [(f"{area}.{name}", value) for area in ("dynamo", "functorch", "inductor") for name, value in recorded.get(area, {}).items()]
     kept, left = usable_options((name, value) for name, value in named if name not in _OVERLOOKED)

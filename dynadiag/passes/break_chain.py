@@ -89,7 +89,7 @@ def _resumes_by_name(run: Run) -> dict[_Name, list[_Resume]]:
         first = min(frame.record if frame.record is not None else position for position, frame in enumerate(frames))
         result.setdefault(name, []).append(_Resume(first, code, tuple(frame.id for frame in frames)))
     for resumes in result.values():
-        resumes.sort(key=lambda one: one.first, reverse=True)
+        resumes.sort(key=lambda item: item.first, reverse=True)
     return result
 
 
@@ -110,7 +110,7 @@ def _callers(stack: tuple[Location, ...], entry: tuple[Location, ...]) -> int:
     """
     count = 0
     for place in entry:
-        same = [(one.file, source_function(one.function)) for one in stack[max(0, count - 1) : count + 1]]
+        same = [(location.file, source_function(location.function)) for location in stack[max(0, count - 1) : count + 1]]
         if count < len(stack) and same[-1] == (place.file, source_function(place.function)) and (count == 0 or same[0] != same[-1]):
             count += 1
     return count if count < len(stack) else 0

@@ -100,7 +100,7 @@ def _priced_processes(run: Run) -> Sequence[_PricedProcess]:
         costs = [cost for cost in run.costs if cost.process == profile.process]
         broke = {event.frame for event in run.breaks}
         given_up = {event.frame for event in run.breaks if event.skips_frame}
-        given_up |= {one for one in broke if (frame := run.frame(one)) and frame.outcome == "skipped" and not frame.broken_by_error}
+        given_up |= {name for name in broke if (frame := run.frame(name)) and frame.outcome == "skipped" and not frame.broken_by_error}
         found.append(
             _PricedProcess(
                 gains=BreakGains(timeline, profile.period_ns),

@@ -88,18 +88,18 @@ def _groups(run: Run) -> dict[_Key, list[_Seen]]:
     reached: dict[tuple[str, int | None], set[_Key]] = {}
     for position, event in enumerate(run.breaks):
         if not _first_half(event, placed):
-            one = _seen(position, event, run)
-            key = _site_key(one)
+            item = _seen(position, event, run)
+            key = _site_key(item)
             reached.setdefault(key[:2], set()).add(key)
             group = groups.setdefault(key, [])
             if group or len(groups) <= MOST_SITES:
-                group.append(one)
+                group.append(item)
     for keys in reached.values():
         known = [key for key in keys if key[3] is not None]
         if len(keys) > 1 and len(known) == 1 and groups[known[0]]:
             for key in keys - set(known):
                 groups[known[0]] += groups.pop(key)
-            groups[known[0]].sort(key=lambda one: one.position)
+            groups[known[0]].sort(key=lambda element: element.position)
     return groups
 
 
@@ -151,34 +151,34 @@ def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Locatio
         place = Location(frame.file, frame.line, frame.name)
     if place is None:
         return None
-    known = next((one for one in reversed(stack) if (one.file, one.line) == (place.file, place.line)), place)
+    known = next((location for location in reversed(stack) if (location.file, location.line) == (place.file, place.line)), place)
     if known.function is None and frame is not None and (frame.file, frame.line) == (place.file, place.line):
         known = Location(place.file, place.line, frame.name)
     return Location(place.file, place.line, source_function(place.function or known.function), place.code or known.code)
 
 
-def _site_key(one: _Seen) -> _Key:
-    own = (None, None) if one.own is None else (one.own.file, one.own.line)
-    if one.torch_frame is None:
-        return f"\0{one.event.gb_type}", None, None, None
-    return one.torch_frame.file, one.torch_frame.line, *own
+def _site_key(item: _Seen) -> _Key:
+    own = (None, None) if item.own is None else (item.own.file, item.own.line)
+    if item.torch_frame is None:
+        return f"\0{item.event.gb_type}", None, None, None
+    return item.torch_frame.file, item.torch_frame.line, *own
 
 
 def _main(group: Sequence[_Seen]) -> _Seen:
     """The event that speaks for the site: the first one of its commonest break type."""
-    counts = Counter(one.event.gb_type for one in group)
+    counts = Counter(item.event.gb_type for item in group)
     commonest = max(counts.values())
-    return next(one for one in group if counts[one.event.gb_type] == commonest)
+    return next(element for element in group if counts[element.event.gb_type] == commonest)
 
 
 def _site(identifier: str, fingerprint: str, group: Sequence[_Seen], links: _Links) -> GraphBreak:
     main, run = _main(group), links.run
     owns = _own_frames(group)
-    resumed = unique(frame for one in group for frame in links.resumes.get(one.position, ()))
-    frames = unique(one.event.frame for one in group)
+    resumed = unique(frame for item in group for frame in links.resumes.get(item.position, ()))
+    frames = unique(element.event.frame for element in group)
     registered = _registered(main, run)
     advice, unadvised = _advice(group, run)
-    others = tuple(reason for reason in unique(_reason(one.event) for one in group) if reason != _reason(main.event))
+    others = tuple(reason for reason in unique(_reason(entry.event) for entry in group) if reason != _reason(main.event))
     return GraphBreak(
         id=identifier,
         fingerprint=fingerprint,
@@ -219,38 +219,41 @@ def _reason(event: BreakEvent) -> str:
 
 def _own_frames(group: Sequence[_Seen]) -> tuple[Location, ...]:
     """The user line from which a site is reached, and the function where only that is known of some events."""
-    places = Counter((one.own.file, one.own.line) for one in group if one.own is not None)
-    first = {(one.own.file, one.own.line): one.own for one in reversed(group) if one.own is not None}
+    places = Counter((item.own.file, item.own.line) for item in group if item.own is not None)
+    first = {(element.own.file, element.own.line): element.own for element in reversed(group) if element.own is not None}
     return tuple(first[key] for key, _ in sorted(places.most_common(), key=lambda place: place[0][1] is None))
 
 
-def _registered(one: _Seen, run: Run) -> RegistryEntry | None:
-    process = None if one.frame is None else process_of(run, one.frame.key.process)
-    return None if process is None else process.registry.get(one.event.gb_id or "")
+def _registered(item: _Seen, run: Run) -> RegistryEntry | None:
+    process = None if item.frame is None else process_of(run, item.frame.key.process)
+    return None if process is None else process.registry.get(item.event.gb_id or "")
 
 
-def _skipped(one: _Seen) -> bool:
-    if one.event.skips_frame or one.frame is None:
-        return one.event.skips_frame
-    last = one.event.attempt >= one.frame.attempts - 1
-    return one.frame.outcome == "skipped" and last and not one.frame.broken_by_error
+def _skipped(item: _Seen) -> bool:
+    if item.event.skips_frame or item.frame is None:
+        return item.event.skips_frame
+    last = item.event.attempt >= item.frame.attempts - 1
+    return item.frame.outcome == "skipped" and last and not item.frame.broken_by_error
 
 
-def _raised(one: _Seen) -> bool:
+def _raised(item: _Seen) -> bool:
     """Under `fullgraph=True` the break is an exception: torch writes no break record and the frame fails."""
-    return one.event.source in ("exception", "metrics") and one.frame is not None and one.frame.outcome == "failed"
+    return item.event.source in ("exception", "metrics") and item.frame is not None and item.frame.outcome == "failed"
 
 
 def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str | None]:
     """Advice for the first kinds of breaks on the line, each change once and two at most; else why there is none."""
     kinds: dict[str, _Seen] = {}
-    for one in group:
-        kinds.setdefault(_reason(one.event), one)
-    said = [advised(one.event, run, one.own) for one in list(kinds.values())[: MOST_REASONS + 1]]
+    for item in group:
+        kinds.setdefault(_reason(item.event), item)
+    said = [advised(element.event, run, element.own) for element in list(kinds.values())[: MOST_REASONS + 1]]
     found = [advice for fixes, _ in said for advice in fixes]
     of_branch = next((fixes for kind, (fixes, _) in zip(kinds, said, strict=False) if kind.startswith(_BRANCH)), None)
     if of_branch is not None:  # what the branch prints is another matter
-        found = [one if one in of_branch else replace(one, text=f"{one.text}; the branch itself ({_BRANCH}) still breaks") for one in found]
+        found = [
+            entry if entry in of_branch else replace(entry, text=f"{entry.text}; the branch itself ({_BRANCH}) still breaks")
+            for entry in found
+        ]
     once: dict[tuple[str | None, str | None], Advice] = {}
     for advice in found:
         once.setdefault((advice.before, advice.after) if advice.after else (advice.slug, advice.text), advice)
@@ -263,10 +266,10 @@ def _doubts(group: Sequence[_Seen], run: Run, others: Sequence[str]) -> tuple[st
     doubts: list[str] = []
     if len(others) > MOST_REASONS:
         doubts.append(f"{plural(len(others) - MOST_REASONS, 'further reason')} on this line are only counted")
-    if all(one.event.torch_frame is None and not one.event.stack for one in group):
+    if all(item.event.torch_frame is None and not item.event.stack for item in group):
         doubts.append("torch recorded no line for this break; the line shown is where its frame begins")
-    if any(one.own is None for one in group):
+    if any(element.own is None for element in group):
         doubts.append("no line of your own code is on the recorded stack of every event")
-    elif any(one.own is not None and one.own.line is None for one in group):
+    elif any(entry.own is not None and entry.own.line is None for entry in group):
         doubts.append("the recorded stack omits the innermost callers: only a calling function is known, not its line")
     return tuple(doubts)

@@ -43,7 +43,7 @@ class CompileCalls:
 
     def targets(self, process: int) -> int:
         """How many different things were compiled in a process, by their names and the lines that compile them."""
-        found = ((call.target, call.location) for (one, _), calls in self.by_name.items() if one == process for call in calls)
+        found = ((call.target, call.location) for (number, _), calls in self.by_name.items() if number == process for call in calls)
         return len({(target, None if place is None else (place.file, place.line)) for target, place in found})
 
     def of(self, process: int, frame: Frame) -> Called:
@@ -73,7 +73,7 @@ def calling_line(frame: Frame, run: Run) -> Location | None:
     for at in range(len(frame.callers) - 1, -1, -1):
         caller = frame.callers[at]
         if is_own_file(caller.file, run):
-            return None if any(_COMPILED.search(normal_path(one.file)) for one in frame.callers[:at]) else caller
+            return None if any(_COMPILED.search(normal_path(location.file)) for location in frame.callers[:at]) else caller
         if not _TORCHS_WAY.search(normal_path(caller.file)):
             return None
     return None
@@ -85,7 +85,7 @@ def calling_lines(frames: Sequence[Frame], run: Run) -> tuple[Location, ...]:
     An attempt that torch refused at the recompile limit has no callers, and does not count.
     """
     found = [calling_line(frame, run) for frame in frames if frame.callers]
-    lines = {(one.file, one.line): one for one in reversed(found) if one is not None}
+    lines = {(location.file, location.line): location for location in reversed(found) if location is not None}
     return () if None in found else tuple(reversed(lines.values()))
 
 
@@ -110,10 +110,10 @@ def _passed(run: Run) -> tuple[Mapping[str, int], Mapping[str, int]]:
 def input_roots(run: Run) -> Mapping[str, frozenset[str]]:
     """The variables that the tensors of each frame come from, by frame id."""
     found: dict[str, set[str]] = {}
-    for one in run.traced_inputs:
-        root = root_name(readable(one.source))
+    for traced_input in run.traced_inputs:
+        root = root_name(readable(traced_input.source))
         if root is not None:
-            found.setdefault(one.frame, set()).add(root)
+            found.setdefault(traced_input.frame, set()).add(root)
     return {frame: frozenset(roots) for frame, roots in found.items()}
 
 

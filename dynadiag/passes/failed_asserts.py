@@ -26,7 +26,7 @@ def failed_assert(problem: Problem, run: Run) -> Location | None:
     if not problem.text.startswith(_RAISED) or not problem.stack:
         return None
     message = problem.text.removeprefix(_RAISED).strip()
-    found = {(one.file, one.line): one for one in _asserts(run, message)}
+    found = {(location.file, location.line): location for location in _asserts(run, message)}
     place = next(iter(found.values()), None)
     return place if place is not None and len(found) == 1 and problem.stack[-1].file != place.file else None
 

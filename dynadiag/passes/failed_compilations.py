@@ -172,7 +172,9 @@ def _backwards(run: Run) -> Iterable[Finding]:
         where = own_frame(() if ended is None else _until_run_time(ended.stack), run) or own_entry(frame, run)
         kind, _, said = problem.text.partition(": ")
         message = failure_message(said)
-        yield _finding(run, f"Compilation of a backward failed with {kind}", kind, where, (said, message), [one for _, one in group], frame)
+        yield _finding(
+            run, f"Compilation of a backward failed with {kind}", kind, where, (said, message), [item for _, item in group], frame
+        )
 
 
 def _until_run_time(stack: Sequence[Location]) -> Sequence[Location]:
@@ -235,7 +237,7 @@ def _entry(frame: Frame, known: Frame, run: Run) -> Location | None:
 
 def _graph_begins(frame: Frame, known: Frame, run: Run) -> Location | None:
     """In the rest of a function the first line of the graph that failed as a whole: the frame's own line is that of the break before it."""
-    details = [one.details for one in dynamo_graphs(run).get(frame.id, ()) if one.details is not None]
+    details = [dynamo_graph.details for dynamo_graph in dynamo_graphs(run).get(frame.id, ()) if dynamo_graph.details is not None]
     if resume_line(known.name) is None or not details:
         return None
     try:

@@ -113,7 +113,7 @@ def _entry(identifier: str, fingerprint: str, group: Sequence[_Entry], run: Run)
         reason=first.reason,
         own_frame=first.where,
         events=len(group),
-        breaks=unique(one for entry in group for one in entry.breaks),
+        breaks=unique(word for entry in group for word in entry.breaks),
         processes=_processes(group, run),
     )
     return replace(entry, advice=fallback_advice(entry, run))
@@ -123,7 +123,7 @@ def _processes(group: Sequence[_Entry], run: Run) -> tuple[int, ...]:
     """Where it ran eager; empty where one occurrence does not say."""
     frames = [None if entry.frame is None else run.frame(entry.frame) for entry in group]
     found = [entry.process if frame is None else frame.key.process for entry, frame in zip(group, frames, strict=True)]
-    return () if None in found else tuple(sorted({one for one in found if one is not None}))
+    return () if None in found else tuple(sorted({number for number in found if number is not None}))
 
 
 def is_limit(frame: Frame) -> bool:
@@ -132,7 +132,7 @@ def is_limit(frame: Frame) -> bool:
     if metrics is None or metrics.fail_type is None:
         return False
     reason = (metrics.fail_reason or "").lower()
-    return metrics.fail_type == "FailOnRecompileLimitHit" or any(one in reason for one in _LIMIT_TYPES)
+    return metrics.fail_type == "FailOnRecompileLimitHit" or any(name in reason for name in _LIMIT_TYPES)
 
 
 def named_frames(run: Run) -> Callable[[Frame], Frame]:
@@ -236,7 +236,7 @@ def _problems(run: Run) -> Iterable[_Entry]:
     told = {(known.file, known.line): frame for frame in run.frames if frame.outcome == "skipped" for known in (named(frame),)}
     empty = {(frame.file, frame.line) for frame in empty_frames(run)}
     # Dynamo met tensors in these when it came to them through a caller (`inner` around a decorated function): a break tells of them.
-    traced = {(one.file, bare_name(one.function)) for event in run.breaks for one in event.stack}
+    traced = {(location.file, bare_name(location.function)) for event in run.breaks for location in event.stack}
     for problem in run.problems:
         kind = _problem_kind(problem, run)
         place = problem_place(problem, run)
@@ -330,7 +330,7 @@ def _legacy(run: Run) -> Iterable[_Entry]:
 
 
 def _switches(run: Run) -> Iterable[_Entry]:
-    places = {one.text: one for one in reversed(run.problems) if one.kind == "env_disabled"}
+    places = {problem.text: problem for problem in reversed(run.problems) if problem.kind == "env_disabled"}
     for switch in switched_off(run):
         where = problem_place(places[switch], run) if switch in places else None
         yield _Entry("env_disabled", None, f"{switch} switches compilation off", where, (switch,), name=switch.partition("=")[0])

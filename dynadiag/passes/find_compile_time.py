@@ -198,7 +198,7 @@ def _seconds(value: float) -> Cost:
 def _restart_reasons(frame: Frame) -> tuple[str, ...]:
     """The first line of each of torch's reasons."""
     told = frame.metrics.restart_reasons if frame.metrics is not None else ()
-    return tuple(_CLASS.sub(r"`\1`", one.strip().partition("\n")[0]) for one in told)
+    return tuple(_CLASS.sub(r"`\1`", name.strip().partition("\n")[0]) for name in told)
 
 
 def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
@@ -206,7 +206,7 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
     if lost < RESTART_S or lost < RESTART_SHARE * (total.total_s or 0.0):
         return
     guilty = sorted((frame for frame in run.frames if _lost(times, frame) > 0), key=lambda frame: -_lost(times, frame))
-    reasons = unique(one for frame in guilty for one in _restart_reasons(frame))
+    reasons = unique(restart_reason for frame in guilty for restart_reason in _restart_reasons(frame))
     because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
     broken = {event.frame for event in run.breaks}
     by_break = sum(1 for frame in guilty if frame.id in broken and not all(map(_NO_BREAK.match, _restart_reasons(frame) or ("",))))

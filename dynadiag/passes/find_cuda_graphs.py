@@ -98,7 +98,7 @@ def _operators(problem: Problem) -> list[tuple[str, str]]:
     """(reason, operator) of each node of a part that says something: ("cpu ops", "aten.mul.Tensor")."""
     match = _PARTS.match(problem.text)
     pairs = [entry.partition(": ")[::2] for entry in (match["why"] if match else "").split("; ")]
-    return [(reason, operator) for reason, operator in pairs if not any(one in operator for one in _PLUMBING)]
+    return [(reason, operator) for reason, operator in pairs if not any(name in operator for name in _PLUMBING)]
 
 
 def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Advice, ...], group: Sequence[Problem], run: Run) -> Finding:
@@ -138,7 +138,7 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     assert match is not None
     names = unique(operator.removesuffix(" (compiled)").removesuffix(".default") for _, operator in operators)
     reasons = unique(reason for reason, _ in operators)
-    on_cpu = _on_cpu(first, run) if any("cpu" in one or "evice" in one for one in reasons) else ()
+    on_cpu = _on_cpu(first, run) if any("cpu" in word or "evice" in word for word in reasons) else ()
     parts, kept = int(match["parts"]), int(match["kept"])
     outside = [f"{name} ({reason})" for name, reason in zip(names, _each(operators, names), strict=True)]
     sentences = [
@@ -161,7 +161,7 @@ def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterato
 
 def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
     """The inputs of the graph that lie on the CPU."""
-    found = (one.source for one in traced_by_frame(run).get(problem.frame or "", ()) if one.device in _CPU)
+    found = (traced_input.source for traced_input in traced_by_frame(run).get(problem.frame or "", ()) if traced_input.device in _CPU)
     return unique(f"{readable(number[1])} (a number)" if (number := _NUMBER.fullmatch(source)) else readable(source) for source in found)
 
 
@@ -198,7 +198,7 @@ def _never(group: Sequence[Problem], run: Run) -> Finding:
 
 
 def _frames(group: Sequence[Problem], run: Run) -> str:
-    frames: list[Frame] = [frame for one in group if one.frame and (frame := run.frame(one.frame)) is not None]
+    frames: list[Frame] = [frame for problem in group if problem.frame and (frame := run.frame(problem.frame)) is not None]
     return listed(unique(frame_text(frame) for frame in frames), limit=2) if frames else "the graph"
 
 

@@ -22,28 +22,28 @@ _SMALL = 0.1
 def find_eager_parts(run: Run) -> PassResult:
     """One finding for each such method or submodule, at the line that calls it most often."""
     groups: dict[str, list[tuple[CompiledWork, Location | None]]] = {}
-    for one in eager_parts(run):
-        stack = () if one.eager is None else one.eager.stack
-        groups.setdefault(one.function, []).append((one, own_frame(stack, run) or (stack[-1] if stack else None)))
+    for eager_part in eager_parts(run):
+        stack = () if eager_part.eager is None else eager_part.eager.stack
+        groups.setdefault(eager_part.function, []).append((eager_part, own_frame(stack, run) or (stack[-1] if stack else None)))
     for group in groups.values():
-        group.sort(key=lambda one: -_calls(one[0]))
+        group.sort(key=lambda pair: -_calls(pair[0]))
     marks = fingerprints([Subject(codes.EAGER_PART, group[0][1], name) for name, group in groups.items()], run)
     return PassResult(findings=tuple(_finding(name, group, mark, run) for (name, group), mark in zip(groups.items(), marks, strict=True)))
 
 
-def _calls(one: CompiledWork) -> int:
-    return 0 if one.eager is None else one.eager.calls
+def _calls(compiled_work: CompiledWork) -> int:
+    return 0 if compiled_work.eager is None else compiled_work.eager.calls
 
 
 def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], mark: str, run: Run) -> Finding:
     work, where = group[0]
     module, _, part = name.rpartition(".")
     is_module = work.eager is not None and work.eager.is_module
-    calls, operators = sum(_calls(one) for one, _ in group), max(one.outside for one, _ in group)
+    calls, operators = sum(_calls(item) for item, _ in group), max(element.outside for element, _ in group)
     whole = compiled_work(run)
     share = None if whole is None or not whole.operators else operators / whole.operators
     others = unique(short_place(place) for _, place in group[1:] if place is not None)
-    on = rank_text(run, {one.process for one, _ in group})
+    on = rank_text(run, {entry.process for entry, _ in group})
     rest = (
         ""
         if whole is None or share is None

@@ -96,7 +96,7 @@ def _of_same_break(problem: Problem, message: str, place: Location, run: Run) ->
         torch_frame=place,
     )
     advice, why = advised(event, run, place)
-    return tuple(one for one in advice if not one.options and "is_compiling" not in (one.after or "")), why
+    return tuple(item for item in advice if not item.options and "is_compiling" not in (item.after or "")), why
 
 
 def _branch(place: Location, message: str) -> str | None:

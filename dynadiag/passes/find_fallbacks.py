@@ -76,7 +76,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
 
 def _of_all(entries: Sequence[Fallback]) -> tuple[Advice, ...]:
     """The advice of several fallbacks: each of them has to go."""
-    given = [one for entry in entries for one in (replace(advice, follows=advice is entry.advice[0]) for advice in entry.advice)]
+    given = [item for entry in entries for item in (replace(advice, follows=advice is entry.advice[0]) for advice in entry.advice)]
     return tuple(replace(advice, follows=advice.follows and number > 0) for number, advice in enumerate(given))[:3]
 
 

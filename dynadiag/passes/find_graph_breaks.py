@@ -60,8 +60,8 @@ def find_graph_breaks(run: Run) -> PassResult:
     subjects = [Subject(_code(group), _where(group)) for group in ordered]
     no_graph = not run.graphs and any(frame.metrics is not None for frame in run.frames)  # a text log need not show its graphs
     findings = tuple(
-        _finding(run, group, one, skips, beside[_own_line(group[0])], no_graph=no_graph)
-        for group, one in zip(ordered, fingerprints(subjects, run), strict=True)
+        _finding(run, group, name, skips, beside[_own_line(group[0])], no_graph=no_graph)
+        for group, name in zip(ordered, fingerprints(subjects, run), strict=True)
     )
     more, events = more_sites(run)
     left = {"graph break sites": more, "graph break events": events} if more else {}
@@ -102,7 +102,7 @@ def _cure(site: GraphBreak) -> tuple[str, str] | None:
 
 
 def _changes(site: GraphBreak) -> tuple[tuple[str, str | None, str | None], ...]:
-    return tuple((one.slug, one.before, one.after) for one in site.advice)
+    return tuple((advice.slug, advice.before, advice.after) for advice in site.advice)
 
 
 def _main(group: Sequence[GraphBreak]) -> GraphBreak:
@@ -268,7 +268,7 @@ def _refusal(run: Run, site: GraphBreak) -> str | None:
     text = first_sentence(said[1]) if said[1].strip() else ""
     known = problems_by_frame(run)
     whole = (problem.text for frame in site.frames for problem in known.get(frame, ()) if problem.kind == "backend_error")
-    found = next((first_sentence(one) for one in whole if text in one), text)
+    found = next((first_sentence(name) for name in whole if text in name), text)
     return f"the back end raised {found[:_LONGEST_RAISED].rstrip('.: ')}" if found else None
 
 
@@ -327,7 +327,7 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> li
 
 
 def _ids(group: Sequence[GraphBreak], field: str) -> tuple[str, ...]:
-    return unique(one for site in group for one in getattr(site, field))
+    return unique(item for site in group for item in getattr(site, field))
 
 
 def _fix(group: Sequence[GraphBreak]) -> tuple[Advice, ...]:
@@ -344,7 +344,7 @@ def _evidence(group: Sequence[GraphBreak], skips: dict[str, str]) -> tuple[str, 
     main = _main(group)
     breaks = [site.id for site in sorted(group, key=lambda site: site is not main)]
     fallbacks = [skips[site.id] for site in group if site.id in skips]
-    others = [one for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for one in _ids(group, field)]
+    others = [name for field in ("skipped_frames", "frames", "graphs_before", "graphs_after") for name in _ids(group, field)]
     return unique((*breaks, *fallbacks, *others))[:_EVIDENCE]
 
 
@@ -374,5 +374,5 @@ def _change(advice: Advice) -> tuple[object, ...]:
 
 def _told_once(group: Sequence[tuple[Advice, GraphBreak]]) -> Advice:
     advice = group[0][0]
-    others = unique(short_place(site.torch_frame) for one, site in group if one.text != advice.text)
+    others = unique(short_place(site.torch_frame) for item, site in group if item.text != advice.text)
     return replace(advice, text=f"{advice.text}; the same for {listed(others)}") if others else advice

@@ -118,9 +118,9 @@ class _Measured:
 
 
 def _findings(run: Run, reports: dict[str, GuardReport]) -> tuple[Finding, ...]:
-    slow = [one for frames in frames_by_code(run).values() if (one := _measured(frames, run)) is not None and one.share >= LEAST_SHARE]
-    marks = fingerprints([Subject(codes.SLOW_GUARDS, own_frame(entry_stack(one.frame), run)) for one in slow], run)
-    return tuple(_finding(number, one, reports, mark, run) for number, (one, mark) in enumerate(zip(slow, marks, strict=True), start=1))
+    slow = [item for frames in frames_by_code(run).values() if (item := _measured(frames, run)) is not None and item.share >= LEAST_SHARE]
+    marks = fingerprints([Subject(codes.SLOW_GUARDS, own_frame(entry_stack(element.frame), run)) for element in slow], run)
+    return tuple(_finding(number, entry, reports, mark, run) for number, (entry, mark) in enumerate(zip(slow, marks, strict=True), start=1))
 
 
 def _measured(frames: Sequence[Frame], run: Run) -> _Measured | None:
@@ -145,8 +145,8 @@ def _profiled_us(run: Run) -> Mapping[int, float]:
     return {process: max(spent, steps[process]) for process, spent in compiled.items()}
 
 
-def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:
-    frame = one.frame
+def _finding(number: int, element: _Measured, reports: dict[str, GuardReport], mark: str, run: Run) -> Finding:
+    frame = element.frame
     report = reports[frame.id]
     kinds = sorted(report.by_kind.items(), key=lambda item: (-item[1], item[0]))
     odd = unique(f"`{readable(guard.source)}` ({oddity(guard)})" for guard in report.odd if guard.source)
@@ -158,13 +158,13 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
         fingerprint=mark,
         code=codes.SLOW_GUARDS,
         severity=codes.severity_of(codes.SLOW_GUARDS),
-        title=f"Guards of `{name}`: looking up the compiled code takes {one.share:.0%} of the measured calls' time",
+        title=f"Guards of `{name}`: looking up the compiled code takes {element.share:.0%} of the measured calls' time",
         where=own_frame(entry_stack(frame), run),
         why=" ".join(
             part
             for part in (
                 f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; "
-                f"a lookup took {one.lookup_us:,.0f} us.",
+                f"a lookup took {element.lookup_us:,.0f} us.",
                 "This is host time: while the device is busy, it may cost nothing." if on_device else "",
                 f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}.",
                 f"Unusual: {listed(odd)}." if odd else "",
@@ -172,9 +172,9 @@ def _finding(number: int, one: _Measured, reports: dict[str, GuardReport], mark:
             if part
         ),
         fix=_advice(frame, run),
-        cost=Cost(value=round(one.lookup_us, 3), unit="us per call", basis="measured", remark=one.how),
+        cost=Cost(value=round(element.lookup_us, 3), unit="us per call", basis="measured", remark=element.how),
         evidence=(report.id, frame.id),
-        rank=(float(Priority.GUARDS), -one.share),
+        rank=(float(Priority.GUARDS), -element.share),
     )
 
 

@@ -210,13 +210,13 @@ def _site(site: Site, run: Run) -> dict[str, str | int | bool | None]:
 def _notes(unprobed: Sequence[_Unprobed], facts: Sequence[Fact]) -> Iterator[str]:
     """What is not known because graphs were not probed: which inputs they write, or only with which lines and sizes."""
     written = {fact.graph for fact in facts}
-    blind = [one for one in unprobed if one.blind]
-    told = [one for one in unprobed if not one.blind and one.graph in written]
+    blind = [pair for pair in unprobed if pair.blind]
+    told = [entry for entry in unprobed if not entry.blind and entry.graph in written]
     for graphs, what in (
         (blind, "which inputs of {} are written is known only from the graph's text"),
         (told, "the lines that write inputs of {} come from the graph's text; sizes are not known"),
     ):
-        reasons = Counter(one.why for one in graphs)
+        reasons = Counter(graph.why for graph in graphs)
         for why, count in list(reasons.items())[:3]:
             yield f"Mutations: {what.format(plural(count, 'graph'))} ({why})."
 
@@ -258,11 +258,11 @@ def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
 
 def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
     """The facts, those of an input that was seen to be wrong with that as their worst effect; and a fact for each input that had none."""
-    wrong = [one for one in wrong_things(run) if one.code == codes.WRONG_INPUT and one.input is not None]
+    wrong = [wrong_thing for wrong_thing in wrong_things(run) if wrong_thing.code == codes.WRONG_INPUT and wrong_thing.input is not None]
     by_input: dict[tuple[object, ...], list[Wrong]] = {}
-    for one in wrong:
-        by_input.setdefault(_input_of(run.frame(one.call.frame) if one.call.frame else None, one.input), []).append(one)
-    places = {one.where for one in wrong}
+    for item in wrong:
+        by_input.setdefault(_input_of(run.frame(item.call.frame) if item.call.frame else None, item.input), []).append(item)
+    places = {entry.where for entry in wrong}
     told: set[int] = set()
     for fact in facts:
         mine = by_input.get(_input_of(fact.frame, fact.input), []) if fact.kind in _KINDS else []
@@ -270,10 +270,10 @@ def with_parity(facts: Sequence[Fact], run: Run) -> Iterator[Fact]:
         if fact.code == codes.MADE_IN_GRAPH and {site.where for site in fact.sites} & places:
             continue
         yield replace(fact, effects=sorted_effects((*fact.effects, *map(_effect, mine)))) if mine else fact
-    for one in wrong:
-        frame = run.frame(one.call.frame) if one.call.frame else None
-        if id(one) not in told and frame is not None:
-            yield _fact(one, frame)
+    for element in wrong:
+        frame = run.frame(element.call.frame) if element.call.frame else None
+        if id(element) not in told and frame is not None:
+            yield _fact(element, frame)
     yield from _undeclared({(one.call.frame, one.input) for one in wrong}, run)
 
 
@@ -303,13 +303,13 @@ def _input_of(frame: Frame | None, name: str | None) -> tuple[object, ...]:
     return () if frame is None else (frame.file, source_function(frame.name), name)
 
 
-def _effect(one: Wrong) -> Effect:
-    sharing = sharing_in_words(one.call)
-    detail = f"seen in call {one.call.call}: {in_words(one.difference)}" + ("" if sharing is None else f"; {sharing}")
+def _effect(wrong: Wrong) -> Effect:
+    sharing = sharing_in_words(wrong.call)
+    detail = f"seen in call {wrong.call.call}: {in_words(wrong.difference)}" + ("" if sharing is None else f"; {sharing}")
     return Effect("silent_wrong", "observed", detail)
 
 
-def _fact(one: Wrong, frame: Frame) -> Fact:
-    op = next((write.op for write in one.call.writes if write.input == one.input), None)
-    sites = () if one.where is None else (Site(one.where, op),)
-    return Fact(code=codes.WRONG_INPUT, frame=frame, input=str(one.input), kind="data", effects=(_effect(one),), sites=sites)
+def _fact(wrong: Wrong, frame: Frame) -> Fact:
+    op = next((write.op for write in wrong.call.writes if write.input == wrong.input), None)
+    sites = () if wrong.where is None else (Site(wrong.where, op),)
+    return Fact(code=codes.WRONG_INPUT, frame=frame, input=str(wrong.input), kind="data", effects=(_effect(wrong),), sites=sites)

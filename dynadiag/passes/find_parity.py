@@ -106,7 +106,7 @@ def _rank(wrong: Wrong) -> Priority:
 
 def _title(group: Sequence[Wrong], name: str) -> str:
     wrong = group[0]
-    outputs = len({one.difference.index for one in group})
+    outputs = len({item.difference.index for item in group})
     if _only_strides(wrong) and outputs > 1:
         return f"{outputs} outputs have different strides than in eager"
     if wrong.code == codes.WRONG_INPUT and wrong.difference.where == "output":
@@ -129,8 +129,8 @@ def _undeclared(wrong: Wrong) -> str | None:
 def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
     first = group[0]
     whose = f" of {source_function(frame.name)}" if frame is not None and frame.name else ""
-    others = islice((one for one in first.call.differences if one is not first.difference), _MOST_TOLD - 1)
-    told = [in_words(one) for one in (first.difference, *others)]
+    others = islice((difference for difference in first.call.differences if difference is not first.difference), _MOST_TOLD - 1)
+    told = [in_words(item) for item in (first.difference, *others)]
     more = len(first.call.differences) + first.call.more_differences - len(told)
     rest = f"; and {plural(more, 'more difference')}" if more > 0 else ""
     sharing = sharing_in_words(first.call)

@@ -23,29 +23,31 @@ _LOCAL = re.compile(r"L\[(['\"])([A-Za-z_]\w*)\1\]")
 def find_parity_replayed(run: Run, replayed: Replayed) -> PassResult:
     """One warning for each way to go wrong or to differ that `dynadiag parity` found when it replayed this run's graphs."""
     graphs = {graph.id: graph for graph in run.graphs}
-    findings = tuple(_finding(one, graphs.get(one.graph), at, run) for at, one in enumerate(replayed.findings))
-    unknown = sum(one.graph not in graphs for one in replayed.findings)
+    findings = tuple(_finding(could_differ, graphs.get(could_differ.graph), at, run) for at, could_differ in enumerate(replayed.findings))
+    unknown = sum(finding.graph not in graphs for finding in replayed.findings)
     notes = (f"parity.json names graphs that this recording does not contain ({plural(unknown, 'finding')}).",) if unknown else ()
     return PassResult(findings=findings, notes=notes)
 
 
-def _finding(one: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Finding:
+def _finding(could_differ: CouldDiffer, graph: Graph | None, at: int, run: Run) -> Finding:
     frame = run.frame(graph.frame) if graph is not None and graph.frame is not None else None
-    where = one.line or (None if frame is None else frame_location(frame))
-    more = f"; {one.others} more" if one.others else ""
-    test = f" A test that shows it: {one.test}." if one.test else ""
+    where = could_differ.line or (None if frame is None else frame_location(frame))
+    more = f"; {could_differ.others} more" if could_differ.others else ""
+    test = f" A test that shows it: {could_differ.test}." if could_differ.test else ""
     return Finding(
         id="",
-        fingerprint=fingerprint(Subject(one.code, where, one.source or f"{one.where} {one.aspect}"), run),
-        code=one.code,
+        fingerprint=fingerprint(
+            Subject(could_differ.code, where, could_differ.source or f"{could_differ.where} {could_differ.aspect}"), run
+        ),
+        code=could_differ.code,
         severity="warning",
-        title=f"Could happen: {codes.TABLE[one.code].title if one.code in codes.TABLE else one.title}",
+        title=f"Could happen: {codes.TABLE[could_differ.code].title if could_differ.code in codes.TABLE else could_differ.title}",
         where=where,
         why=(
-            f"Replayed and compared with eager, {one.graph} {one.would}: {tensor_in_words(asdict(one))}{more}. It first shows in "
-            f"{one.layer}.{test}"
+            f"Replayed and compared with eager, {could_differ.graph} {could_differ.would}: {tensor_in_words(asdict(could_differ))}{more}. "
+            f"It first shows in {could_differ.layer}.{test}"
         ),
-        fix=replay_advice(one.code),
+        fix=replay_advice(could_differ.code),
         cost=None,
         evidence=tuple(known.id for known in (graph, frame) if known is not None),
         rank=(float(Priority.LIMIT_HIT), 0.5, float(at)),

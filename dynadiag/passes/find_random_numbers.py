@@ -60,7 +60,11 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
         if record.kind != "side_effects" or frame is None or record.attempt < frame.attempts - 1:
             continue
         try:
-            effects = [one for one in side_effects(record.payload) if one.type == "Random" and one.source is not None]
+            effects = [
+                side_effect
+                for side_effect in side_effects(record.payload)
+                if side_effect.type == "Random" and side_effect.source is not None
+            ]
         except UnreadableInputError:
             continue
         for effect in effects:

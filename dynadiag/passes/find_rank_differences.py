@@ -79,12 +79,12 @@ def find_rank_differences(run: Run) -> PassResult:
     for code, _, shown, number in found:
         more[code] += number - len(shown)
     every = [
-        *((code, one) for code, _, shown, _ in found for one in shown),
-        *((codes.RANKS_SETTINGS, one) for one in _settings(ranks, run)),
-        *((codes.RANK_CUT_OFF, one) for one in _cut_short(ranks, run)),
+        *((code, rank_difference) for code, _, shown, _ in found for rank_difference in shown),
+        *((codes.RANKS_SETTINGS, setting) for setting in _settings(ranks, run)),
+        *((codes.RANK_CUT_OFF, item) for item in _cut_short(ranks, run)),
     ]
-    numbered = [(code, replace(one, id=f"d{number}")) for number, (code, one) in enumerate(every, start=1)]
-    return PassResult(ranks=tuple(one for _, one in numbered), findings=_findings(numbered, run, more), notes=notes)
+    numbered = [(code, replace(element, id=f"d{number}")) for number, (code, element) in enumerate(every, start=1)]
+    return PassResult(ranks=tuple(entry for _, entry in numbered), findings=_findings(numbered, run, more), notes=notes)
 
 
 def main_processes(run: Run) -> tuple[dict[int, Process], tuple[str, ...]]:
@@ -312,9 +312,9 @@ def _cut_short(ranks: Mapping[int, Process], run: Run) -> Iterable[RankDifferenc
 
 def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Mapping[str, int]) -> tuple[Finding, ...]:
     groups: dict[str, list[RankDifference]] = {}
-    for code, one in numbered:
-        groups.setdefault(code, []).append(one)
-    cut = next((one.odd_ranks for code, one in numbered if code == codes.RANK_CUT_OFF), ())
+    for code, rank_difference in numbered:
+        groups.setdefault(code, []).append(rank_difference)
+    cut = next((item.odd_ranks for code, item in numbered if code == codes.RANK_CUT_OFF), ())
     subjects = [Subject(code, group[0].location) for code, group in groups.items()]
     marks = fingerprints(subjects, run)
     return tuple(
@@ -324,7 +324,10 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
 
 
 def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int, run: Run) -> Finding:
-    texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
+    texts = [
+        f"{difference.what}: {', '.join(f'{rank}: {value}' for rank, value in difference.values.items())}{_odd_text(difference)}"
+        for difference in group
+    ]
     parts = [f"{listed(texts, limit=_SHOWN, between='; ')}.", _how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else _CONSEQUENCE[code]]
     if cut and code != codes.RANK_CUT_OFF:
         parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
@@ -338,7 +341,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         why=" ".join(part for part in parts if part),
         fix=(),
         cost=Cost(value=float(len(group) + more), unit="differences", basis="counted"),
-        evidence=tuple(one.id for one in group),
+        evidence=tuple(item.id for item in group),
         rank=(float(Priority.RANKS_DIFFER if code == codes.RANK_CUT_OFF else Priority.RANKS_APART), float(-len(group) - more)),
     )
 
@@ -353,7 +356,7 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
     )
     texts = [f"{how}, so what happened there afterwards is not known and {its} counts are too small."]
     rank_of = {process.index: process.rank for process in run.processes if process.rank is not None}
-    raised = {rank_of[one.process]: one for one in run.problems if one.kind == "uncaught" and one.process in rank_of}
+    raised = {rank_of[problem.process]: problem for problem in run.problems if problem.kind == "uncaught" and problem.process in rank_of}
     if raised:
         rank, first = next(iter(sorted(raised.items())))
         where = own_frame(first.stack, run)
@@ -368,12 +371,12 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
 
 
 def _title(code: str, group: Sequence[RankDifference]) -> str:
-    odd = sorted({rank for one in group for rank in one.odd_ranks})
+    odd = sorted({rank for rank_difference in group for rank in rank_difference.odd_ranks})
     who = f": rank {', '.join(map(str, odd))} differs from the others" if len(odd) == 1 else ""
     return f"{codes.title_of(code)}{who}"
 
 
-def _odd_text(one: RankDifference) -> str:
-    if not one.odd_ranks or len(one.odd_ranks) == len(one.values):
+def _odd_text(rank_difference: RankDifference) -> str:
+    if not rank_difference.odd_ranks or len(rank_difference.odd_ranks) == len(rank_difference.values):
         return ""
-    return f" (odd: rank {rank_numbers(one.odd_ranks)})"
+    return f" (odd: rank {rank_numbers(rank_difference.odd_ranks)})"

@@ -30,10 +30,10 @@ def find_rank_groups(run: Run) -> PassResult:
     if found is None:
         return PassResult()
     notes = (_alike(found),) if len(found.groups) == 1 else ()
-    notes = (*notes, *(one.text for one in found.troubles if one.kind == "own_value"))
+    notes = (*notes, *(trouble.text for trouble in found.troubles if trouble.kind == "own_value"))
     rows = [*_other_source(found), *_apart(found), *_collectives(found), *_troubles(found, run)]
-    marks = fingerprints([Subject(one.code, one.where) for one in rows], run)
-    named = (replace(one, id=f"n{at}", fingerprint=mark) for at, (one, mark) in enumerate(zip(rows, marks, strict=True), start=1))
+    marks = fingerprints([Subject(row.code, row.where) for row in rows], run)
+    named = (replace(finding, id=f"n{at}", fingerprint=mark) for at, (finding, mark) in enumerate(zip(rows, marks, strict=True), start=1))
     return PassResult(findings=tuple(named), notes=notes)
 
 
@@ -64,7 +64,7 @@ def _other_source(found: RankComparison) -> Iterator[Finding]:
     texts = []
     for group in apart[:_SHOWN]:
         files = f" (in {plural(group.source_files, 'file')})" if group.source_files > 1 else ""
-        shown = "; ".join(f"{one.here}, where the others have {one.there}" for one in group.sources)
+        shown = "; ".join(f"{source.here}, where the others have {source.there}" for source in group.sources)
         texts.append(f"{group_in_words(group).capitalize()} ran other source{files}: {shown}.")
     left = len(apart) - _SHOWN
     more = f"So did {plural(left, 'more group')}." if left > 0 else ""
@@ -76,19 +76,19 @@ def _collectives(found: RankComparison) -> Iterator[Finding]:
     if not apart:
         return
     texts = [
-        f"{group_in_words(group).capitalize()}: collective {one.before + 1:,} is {one.here or 'missing'}, "
-        f"where the others have {one.there or 'none'}."
+        f"{group_in_words(group).capitalize()}: collective {first_difference.before + 1:,} is {first_difference.here or 'missing'}, "
+        f"where the others have {first_difference.there or 'none'}."
         for group in apart[:_SHOWN]
-        if (one := group.collectives) is not None
+        if (first_difference := group.collectives) is not None
     ]
     why = f"{' '.join(texts)} Ranks of one process group that call collectives in another order or with other shapes wait for each other."
     yield _finding(codes.RANKS_COLLECTIVES, found, why, apart, _where(apart[0].collectives))
 
 
 def _troubles(found: RankComparison, run: Run) -> Iterator[Finding]:
-    rows = [one for one in found.troubles if one.kind not in ("own_value", "versions")]
-    texts = [one.text for one in rows]
-    ranks = {rank for one in rows for rank in one.ranks}
+    rows = [trouble for trouble in found.troubles if trouble.kind not in ("own_value", "versions")]
+    texts = [row.text for row in rows]
+    ranks = {rank for rank_trouble in rows for rank in rank_trouble.ranks}
     if (failed := first_failed(run)) is not None:
         ranks.add(failed[0])
         texts.insert(0, f"torchrun saw rank {failed[0]} fail first, {failed[1]}.")

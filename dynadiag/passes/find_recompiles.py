@@ -57,11 +57,13 @@ def find_recompiles(run: Run) -> PassResult:
     codes = (told_apart(code, held) if is_module_entry(code.named.file) else code for code in code_objects(run))
     context = _Context(calls, lines, roots, splits, input_shapes(run), parts_with_parameters(run), iter(range(_MOST_ADVISED)))
     found = tuple(_read(code, run, context) for code in codes)
-    more = sum(len(one.rows) for one in found) - _MOST_ADVISED
-    unplaced = len(run.recompiles) - sum(len(one.code.steps) for one in found)
+    more = sum(len(recompiled.rows) for recompiled in found) - _MOST_ADVISED
+    unplaced = len(run.recompiles) - sum(len(item.code.steps) for item in found)
     return PassResult(
         recompiles=_recompiles(found, run),
-        transitions=tuple(_transition(one, row, advice) for one in found for row, advice in zip(one.rows, one.advice, strict=True)),
+        transitions=tuple(
+            _transition(element, row, advice) for element in found for row, advice in zip(element.rows, element.advice, strict=True)
+        ),
         findings=_findings(found, run),
         notes=(
             *((f"{plural(unplaced, 'recompile record')} could not be matched to a frame.",) if unplaced else ()),
@@ -122,7 +124,7 @@ def user_line(frame: Frame, run: Run) -> Location | None:
     torch leaves out the direct caller of a plain function (`log_dynamo_start`, `_dynamo/convert_frame.py`, skips one frame too many in 2.11
     and 2.15), so the line that called it is only in logs that dynadiag recorded.
     """
-    found = own_frame([one for one in entry_stack(frame) if not is_generated(one)], run)
+    found = own_frame([location for location in entry_stack(frame) if not is_generated(location)], run)
     return None if found is None else Location(found.file, found.line, source_function(found.function), found.code)
 
 
@@ -170,17 +172,17 @@ def _known_better(row: Row, known: Known, run: Run) -> Row:
 
 
 def _recompiles(found: Sequence[Recompiled], run: Run) -> tuple[Recompile, ...]:
-    entries = [(one, step) for one in found for step in one.code.steps]
-    changed = [changes(step, one.known) for one, step in entries]
+    entries = [(recompiled, step) for recompiled in found for step in recompiled.code.steps]
+    changed = [changes(step, item.known) for item, step in entries]
     subjects = [
         Subject(
             recompile_code(changed[i][0].kind if changed[i] else None),
-            one.call,
+            element.call,
             changed[i][0].source if _stable(changed[i]) else "",
         )
-        for i, (one, _) in enumerate(entries)
+        for i, (element, _) in enumerate(entries)
     ]
-    advice = {id(one): _advice_by_step(one) for one in found}
+    advice = {id(entry): _advice_by_step(entry) for entry in found}
     made = [
         Recompile(
             id=step.id,
@@ -200,32 +202,32 @@ def _stable(changed: Sequence[object]) -> bool:
     return bool(changed) and getattr(changed[0], "kind", "unknown") not in ("unknown", "unexpected")
 
 
-def _advice_by_step(one: Recompiled) -> dict[str, tuple[Advice, ...]]:
+def _advice_by_step(recompiled: Recompiled) -> dict[str, tuple[Advice, ...]]:
     """By recompile the advice of the rows that it belongs to."""
     rows: dict[str, list[int]] = {}
-    for number, row in enumerate(one.rows):
+    for number, row in enumerate(recompiled.rows):
         for step in row.steps:
             rows.setdefault(step.id, []).append(number)
     made: dict[tuple[int, ...], tuple[Advice, ...]] = {}
     for numbers in map(tuple, rows.values()):
         if numbers not in made:
-            made[numbers] = distinct(advice for number in dict.fromkeys(numbers) for advice in one.advice[number])
+            made[numbers] = distinct(advice for number in dict.fromkeys(numbers) for advice in recompiled.advice[number])
     return {step: made[tuple(numbers)] for step, numbers in rows.items()}
 
 
-def _transition(one: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
+def _transition(recompiled: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
     return Transition(
-        frame_name=one.code.named.name or "an unnamed frame",
-        own_frame=one.call,
+        frame_name=recompiled.code.named.name or "an unnamed frame",
+        own_frame=recompiled.call,
         source=row.text.replace("`", "") if row.said else row.source,
         kind=row.kind,
         values=row.values,
         recompiles=tuple(step.id for step in row.steps),
-        entries=one.limit.entries,
-        limit=one.limit.value,
-        limit_hit=bool(one.limit.hit),
+        entries=recompiled.limit.entries,
+        limit=recompiled.limit.value,
+        limit_hit=bool(recompiled.limit.hit),
         became_dynamic=row.dynamic_since is not None,
-        why=_why_row(row, one.limit),
+        why=_why_row(row, recompiled.limit),
         advice=advice,
     )
 
@@ -245,9 +247,13 @@ def _why_row(row: Row, limit: Limit) -> str | None:
 def _findings(found: Sequence[Recompiled], run: Run) -> tuple[Finding, ...]:
     groups: dict[tuple[object, ...], list[Recompiled]] = {}
     definitions = _definitions(run)
-    for one in found:
-        key = (bool(one.limit.hit), _main_code(one), _function(one.code.named, run, definitions) or one.code.key)
-        groups.setdefault(key, []).append(one)
+    for recompiled in found:
+        key = (
+            bool(recompiled.limit.hit),
+            _main_code(recompiled),
+            _function(recompiled.code.named, run, definitions) or recompiled.code.key,
+        )
+        groups.setdefault(key, []).append(recompiled)
     all_groups = list(groups.values())
     follows = followers(all_groups)
     inside: list[list[Recompiled]] = [[] for _ in all_groups]
@@ -282,8 +288,8 @@ def _function(frame: Frame, run: Run, definitions: Mapping[tuple[str | None, str
     return frame.file, name, begins[above - 1] if above else frame.line
 
 
-def _main_code(one: Recompiled) -> str:
-    return recompile_code(one.rows[0].kind if one.rows else None)
+def _main_code(recompiled: Recompiled) -> str:
+    return recompile_code(recompiled.rows[0].kind if recompiled.rows else None)
 
 
 def _finding_code(group: Sequence[Recompiled]) -> str:
@@ -293,13 +299,13 @@ def _finding_code(group: Sequence[Recompiled]) -> str:
 def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompiled], mark: str, run: Run) -> Finding:
     """The finding of a group, with the code objects inside it that only followed."""
     everything = (*group, *inside)
-    events = sum(len(one.code.steps) for one in everything)
+    events = sum(len(recompiled.code.steps) for recompiled in everything)
     seconds = _seconds(everything)
-    refused = tuple(frame for one in group for frame in one.limit.hit)
+    refused = tuple(frame for item in group for frame in item.limit.hit)
     hit = bool(refused)
-    own = sum(len(one.code.steps) for one in group)
+    own = sum(len(element.code.steps) for element in group)
     fixes = counted_fixes(group, own, hit=hit, followed=events - own)
-    needed = versions_needed(row for one in everything for row in one.rows)
+    needed = versions_needed(row for entry in everything for row in entry.rows)
     if hit and not fixes and needed is not None and all(one.split is None for one in group):
         fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)
     left = "" if fixes else without_advice(everything, hit=hit)
@@ -322,27 +328,27 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     )
 
 
-def _name(one: Recompiled) -> str:
-    return function_words(one.code.named.name, one.code.named.file)
+def _name(recompiled: Recompiled) -> str:
+    return function_words(recompiled.code.named.name, recompiled.code.named.file)
 
 
 def _seconds(group: Sequence[Recompiled]) -> float | None:
     times = [
         frame.metrics.total_s
-        for one in group
-        for frame in {step.frame.id: step.frame for step in one.code.steps}.values()
+        for recompiled in group
+        for frame in {step.frame.id: step.frame for step in recompiled.code.steps}.values()
         if frame.metrics is not None and frame.metrics.total_s is not None
     ]
     return sum(times) if times else None
 
 
 def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: int, hit: bool) -> str:
-    one = group[0]
-    name = _name(one)
+    recompiled = group[0]
+    name = _name(recompiled)
     name = name[:1].upper() + name[1:]
     because = because_of(group)
     if hit:
-        value = "" if one.limit.value is None else f" ({one.limit.value})"
+        value = "" if recompiled.limit.value is None else f" ({recompiled.limit.value})"
         return f"{name} hit the recompile limit{value}{because}"
     if inside:
         name += f" and {plural(len(_names(inside)), 'function')} that it calls were recompiled, {times(events)} in all"
@@ -351,24 +357,24 @@ def _title(group: Sequence[Recompiled], inside: Sequence[Recompiled], events: in
 
 
 def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
-    return unique(_name(one) for one in group)
+    return unique(_name(recompiled) for recompiled in group)
 
 
 def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> str:
     texts = [row_text(row) for row in _shown_rows(group)]
     parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a ", "the ", "sizes ")) else f"{text}." for text in texts]
-    lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
+    lines = unique(short_place(line) for recompiled in group for line in _lines(recompiled.code, run))
     if len(lines) > 1:
         parts.append(f"Reached from {listed(lines)}.")
     if inside and group[0].limit.hit:
-        alone = listed([f"{_name(one)} ({plural(one.limit.entries, 'version')})" for one in inside])
+        alone = listed([f"{_name(item)} ({plural(item.limit.entries, 'version')})" for item in inside])
         parts.append(f"From then on, what it calls is compiled on its own: {alone}.")
     elif inside:
-        followed = listed([f"{_name(one)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
+        followed = listed([f"{_name(element)} ({listed([row_text(row) for row in element.rows], limit=2)})" for element in inside])
         parts.append(f"The same change in what it calls: {followed}.")
     parts.extend(limit_text(group))
     if seconds is not None:
-        these = "This recompile" if sum(len(one.code.steps) for one in (*group, *inside)) == 1 else "These recompiles"
+        these = "This recompile" if sum(len(entry.code.steps) for entry in (*group, *inside)) == 1 else "These recompiles"
         parts.append(f"{these} took {seconds:.2f} s of compile time (measured).")
     others = [one.code.named for one in group[1:]]
     if others:
@@ -383,5 +389,5 @@ def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
     """What is told of a group: what caused most of it, then what alone caused a recompile that those do not explain."""
     most = [row for row in telling(group) if row.steps]
     explained = {step.id for row in most for step in row.steps}
-    rest = [row for one in group for row in one.rows if any(step.id not in explained for step in row.steps)]
+    rest = [row for recompiled in group for row in recompiled.rows if any(step.id not in explained for step in row.steps)]
     return tuple({row_text(row): row for row in (*most[:4], *rest[:2])}.values())

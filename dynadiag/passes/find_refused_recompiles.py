@@ -30,7 +30,7 @@ def find_refused_recompiles(run: Run) -> PassResult:
             refused = problem.stack[-1]
             groups.setdefault((refused.file, refused.function, refused.line, _began(problem)), []).append(problem)
     members = list(groups.values())
-    subjects = [Subject(codes.RECOMPILE_REFUSED, _where(one[0], run), function=_name(one[0])) for one in members]
+    subjects = [Subject(codes.RECOMPILE_REFUSED, _where(member[0], run), function=_name(member[0])) for member in members]
     marks = fingerprints(subjects, run)
     return PassResult(findings=tuple(_finding(group, mark, run) for group, mark in zip(members, marks, strict=True)))
 
@@ -63,7 +63,7 @@ def _finding(group: Sequence[Problem], mark: str, run: Run) -> Finding:
         title += " after part of the call had run"
         line = f"`{began.code}` ({short_place(began)})" if began.code else short_place(began)
         parts.append(f"The call had come to {line}: what it did before was done already, and what follows was not")
-    if on := rank_text(run, {one.process for one in group}):
+    if on := rank_text(run, {item.process for item in group}):
         parts.append(f"On {on}")
     where = _where(first, run)
     return Finding(

@@ -34,7 +34,7 @@ def find_side_streams(run: Run) -> PassResult:
     """One finding for each function whose graph has work on another stream, compiled by Inductor to code that enters none."""
     found: dict[tuple[str | None, int | None], list[tuple[Graph, tuple[Location, ...]]]] = {}
     kept = {name for names in kept_graphs(run).values() for name in names}
-    graphs = [one for one in run.graphs if one.id in kept and any(part in op for op in one.ops for part in _OF_STREAMS)]
+    graphs = [item for item in run.graphs if item.id in kept and any(part in op for op in item.ops for part in _OF_STREAMS)]
     for graph in graphs[:_MOST_GRAPHS]:
         frame = run.frame(graph.frame)
         work = tuple(_work(graph, run))
@@ -46,7 +46,7 @@ def find_side_streams(run: Run) -> PassResult:
 def _work(graph: Graph, run: Run) -> Iterator[Location]:
     """The line of each operator that the program puts on another stream than the one that is current at the call."""
     details = _details(graph)
-    inputs = {one.get("name") for one in as_list(details.get("inputs")) if isinstance(one, dict)}
+    inputs = {element.get("name") for element in as_list(details.get("inputs")) if isinstance(element, dict)}
     streams, stacks = details.get("side_streams"), NodeStacks(details)
     frame = run.frame(graph.frame)
     entry = None if frame is None else own_entry(frame, run)
@@ -66,7 +66,7 @@ def _details(graph: Graph) -> Mapping[str, Any]:
 
 def _enters_none(graph: Graph, run: Run) -> bool:
     """Whether none of the code that Inductor made of the frame enters a stream; False where no such code was recorded."""
-    texts = [one.text for one in run.listings if one.kind == "output_code" and one.frame == graph.frame]
+    texts = [listing.text for listing in run.listings if listing.kind == "output_code" and listing.frame == graph.frame]
     try:
         return bool(texts) and not any(_ENTERS.search(read_payload(text)) for text in texts)
     except UnreadableInputError:
@@ -78,7 +78,7 @@ def _finding(group: list[tuple[Graph, tuple[Location, ...]]], run: Run) -> Findi
     frame = run.frame(graph.frame)
     where = work[0]
     lines = unique(short_place(place) for place in work)
-    on = rank_text(run, {one.key.process for graph, _ in group if (one := run.frame(graph.frame)) is not None})
+    on = rank_text(run, {item.key.process for graph, _ in group if (item := run.frame(graph.frame)) is not None})
     name = "the compiled code" if frame is None else frame_text(frame)
     return Finding(
         id="",
@@ -94,6 +94,6 @@ def _finding(group: list[tuple[Graph, tuple[Location, ...]]], run: Run) -> Findi
         ),
         fix=(STREAMS_OUTSIDE,),
         cost=Cost(value=float(len(work)), unit="operator" if len(work) == 1 else "operators", basis="counted"),
-        evidence=unique(one.id for one, _ in group)[:_MOST_EVIDENCE],
+        evidence=unique(element.id for element, _ in group)[:_MOST_EVIDENCE],
         rank=(float(Priority.RANKS_DIFFER), -float(len(work))),
     )

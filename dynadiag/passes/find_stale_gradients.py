@@ -34,7 +34,9 @@ def find_stale_gradients(run: Run) -> PassResult:
     """One finding for each line that writes such an input."""
     found: dict[Location | None, list[tuple[Graph, Location | None]]] = {}
     backward = {graph.frame: graph for graph in run.graphs if graph.kind == "aot_backward"}
-    forward = [one for one in run.graphs if one.kind == "aot_forward" and one.frame in backward and any(_WRITE in op for op in one.ops)]
+    forward = [
+        item for item in run.graphs if item.kind == "aot_forward" and item.frame in backward and any(_WRITE in op for op in item.ops)
+    ]
     traced: dict[str, list[Graph]] = {}
     for graph in run.graphs if forward else ():
         if graph.kind == "dynamo":
@@ -50,8 +52,10 @@ def find_stale_gradients(run: Run) -> PassResult:
 
 def _writing_lines(traced: Sequence[Graph]) -> Sequence[Location]:
     """The lines that write in place, by the graphs of Dynamo: Inductor's have only the line that made the new value."""
-    found = [one.location for graph in traced for one in read_nodes(graph) if is_write(one) and one.location is not None]
-    return tuple({(one.file, one.line): one for one in found}.values())
+    found = [
+        read_node.location for graph in traced for read_node in read_nodes(graph) if is_write(read_node) and read_node.location is not None
+    ]
+    return tuple({(location.file, location.line): location for location in found}.values())
 
 
 def _overwritten(forward: Graph, backward: Graph, traced: Sequence[Graph]) -> Iterator[tuple[Location | None, Location | None]]:
@@ -59,16 +63,16 @@ def _overwritten(forward: Graph, backward: Graph, traced: Sequence[Graph]) -> It
     text = text_of(forward)
     kept = set(_KEPT.findall(text))
     nodes = graph_nodes(text) if kept else ()
-    writes = [one for one in nodes if _WRITE in one.target and len(one.args) > 1 and one.args[0] in kept]
+    writes = [node for node in nodes if _WRITE in node.target and len(node.args) > 1 and node.args[0] in kept]
     later = read_nodes(backward) if writes else ()
-    stale = [write for write in writes if any(_reads(one, write.args[0]) for one in later)]
+    stale = [write for write in writes if any(_reads(child, write.args[0]) for child in later)]
     lines = _writing_lines(traced) if stale else ()
     for write in stale:
         name, value = write.args[:2]
-        made = next((one for one in nodes if one.name == value), write)
-        first = next((one for one in nodes if one is not write and one is not made and _reads(one, name)), None)
-        places = [(one.file, one.line) for one in (write.location, made.location) if one is not None]
-        known = [one for one in lines if (one.file, one.line) in places] or lines
+        made = next((descendant for descendant in nodes if descendant.name == value), write)
+        first = next((part for part in nodes if part is not write and part is not made and _reads(part, name)), None)
+        places = [(location.file, location.line) for location in (write.location, made.location) if location is not None]
+        known = [line for line in lines if (line.file, line.line) in places] or lines
         yield known[0] if len(known) == 1 else None, None if first is None else first.location
 
 
@@ -78,7 +82,7 @@ def _reads(node: Node, name: str) -> bool:
 
 def _finding(place: Location | None, found: Sequence[tuple[Graph, Location | None]], mark: str, run: Run) -> Finding:
     graphs = unique(graph.id for graph, _ in found)
-    read = next((one for _, one in found if one is not None and place is not None and one.line != place.line), None)
+    read = next((location for _, location in found if location is not None and place is not None and location.line != place.line), None)
     before = "" if read is None else f", which {f'`{read.code}` ({short_place(read)})' if read.code else short_place(read)} had read"
     on = rank_text(run, {frame.key.process for graph, _ in found if (frame := run.frame(graph.frame)) is not None})
     line = "The compiled code" if place is None else f"`{place.code}`" if place.code else short_place(place)

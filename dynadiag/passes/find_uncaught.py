@@ -94,12 +94,14 @@ def _try_around(problem: Problem, run: Run) -> str | None:
     caller = problem.stack[at - 1]
     qualified = source_function(caller.function) or ""  # Python 3.10 and older say only `forward`
     name = qualified.rpartition(".")[2]
-    known = [one for one in recorded_functions(caller.file, run) if one.name.rpartition(".")[2] == name]
-    texts = {one.text for one in known if one.name == qualified} or {one.text for one in known}
+    known = [
+        recorded_function for recorded_function in recorded_functions(caller.file, run) if recorded_function.name.rpartition(".")[2] == name
+    ]
+    texts = {item.text for item in known if item.name == qualified} or {element.text for element in known}
     function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
-    handlers = () if function is None else (one for one in ast.walk(function.node) if isinstance(one, ast.ExceptHandler))
+    handlers = () if function is None else (node for node in ast.walk(function.node) if isinstance(node, ast.ExceptHandler))
     kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")
-    caught = next((one for one in handlers if catches(one, kind)), None)
+    caught = next((handler for handler in handlers if catches(handler, kind)), None)
     return None if caught is None else f"`{clause_text(caught)}` in `{name}`"
 
 

@@ -42,13 +42,17 @@ def lost_handler(raised: str, stack: Sequence[Location], run: Run) -> LostHandle
 def _around(place: Location, run: Run) -> Iterator[tuple[ast.ExceptHandler, int]]:
     """The clauses of each `try` whose body holds the line, innermost first, and the lines of the file that they begin on."""
     line = place.line or 0
-    known = [one for one in recorded_functions(place.file, run) if one.line <= line <= one.line + one.text.count("\n")]
+    known = [
+        recorded_function
+        for recorded_function in recorded_functions(place.file, run)
+        if recorded_function.line <= line <= recorded_function.line + recorded_function.text.count("\n")
+    ]
     function = parse_function(known[-1].text) if known else None
-    tries = [] if function is None else [one for one in ast.walk(function.node) if isinstance(one, ast.Try)]
+    tries = [] if function is None else [child for child in ast.walk(function.node) if isinstance(child, ast.Try)]
     row = line - known[-1].line + 1 if known else 0
-    for one in reversed(tries):
-        if one.body[0].lineno <= row <= (one.body[-1].end_lineno or 0):
-            yield from ((handler, known[-1].line + handler.lineno - 1) for handler in one.handlers)
+    for node in reversed(tries):
+        if node.body[0].lineno <= row <= (node.body[-1].end_lineno or 0):
+            yield from ((handler, known[-1].line + handler.lineno - 1) for handler in node.handlers)
 
 
 def clause_text(handler: ast.ExceptHandler) -> str:
@@ -59,6 +63,6 @@ def clause_text(handler: ast.ExceptHandler) -> str:
 def catches(handler: ast.ExceptHandler, raised: str) -> bool:
     """Whether the handler surely takes an exception of this name; torch's own, such as LinAlgError, are RuntimeErrors."""
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {(dotted(one) or "").rpartition(".")[2] if one is not None else "BaseException" for one in types}
+    names = {(dotted(type_) or "").rpartition(".")[2] if type_ is not None else "BaseException" for type_ in types}
     kind = getattr(builtins, raised, RuntimeError)
     return raised in names or any(isinstance(kind, type) and base.__name__ in names for base in getattr(kind, "__mro__", ()))

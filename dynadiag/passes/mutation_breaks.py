@@ -111,7 +111,7 @@ def _inplace_view(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 def _requires_grad(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     line = parse_line(_code(event, run))
     call = next(line.methods("requires_grad_"), None)
-    target = next((one for one in line.nodes if isinstance(one, ast.Assign | ast.AnnAssign)), None)
+    target = next((node for node in line.nodes if isinstance(node, ast.Assign | ast.AnnAssign)), None)
     receiver = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
     if receiver is not None and dotted(receiver) is not None:
         return Found(codes.REQUIRES_GRAD_CHANGED, _named(dotted(receiver) or "", event, frame), "requires_grad", "requires_grad_")
@@ -163,7 +163,10 @@ def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """A tensor of an outer function written in a body (while_loop, scan, ...): the context names its placeholder."""
     match = re.search(r"Input mutation detected at \[(?P<names>[\w, ']+)\]", event.context or "")
     names = [name.strip(" '") for name in match["names"].split(",")] if match else []
-    sources = {re.sub(r"[^a-zA-Z0-9]+", "_", one.source).lower(): one.source for one in traced_by_frame(run).get(frame.id, ())}
+    sources = {
+        re.sub(r"[^a-zA-Z0-9]+", "_", traced_input.source).lower(): traced_input.source
+        for traced_input in traced_by_frame(run).get(frame.id, ())
+    }
     known = [sources.get(name.lower(), name) for name in names]
     return Found(codes.WRITTEN_IN_BODY, ", ".join(known) or "an input of the body", "data", None)
 
@@ -273,7 +276,7 @@ def _class_attribute(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`torch.rand(4, generator=g)`: the call moves the state of the generator."""
     calls = [node for node in parse_line(_code(event, run)).nodes if isinstance(node, ast.Call)]
-    given = next((one.value for call in calls for one in call.keywords if one.arg == "generator"), None)
+    given = next((keyword.value for call in calls for keyword in call.keywords if keyword.arg == "generator"), None)
     owner = dotted(given) if given is not None and "Generator" in (event.context or "") else None
     return Found(codes.STATE_SET, owner, "python", "generator=") if owner is not None else None
 

@@ -107,7 +107,7 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
         yield Effect("cudagraph_skip", "predicted", "replacing the storage of an input skips CUDA graphs in this torch, static or not")
         return
     told = _told(fact, run)
-    if told is not None and fact.static is not None and (not fact.static or all(one.static for one in _written(view))):
+    if told is not None and fact.static is not None and (not fact.static or all(known_input.static for known_input in _written(view))):
         yield _seen(fact, told, process)
     elif fact.static:
         yield Effect("free", "derived", "the graph writes the input in place, and the input keeps its address")
@@ -124,7 +124,7 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
 def _written(view: GraphView) -> Iterator[KnownInput]:
     """The inputs that AOTAutograd says the graph itself writes."""
     if view.aot is not None:
-        yield from (one for one in view.inputs if one.index < len(view.aot.inputs) and view.aot.inputs[one.index].mutates_data)
+        yield from (input_ for input_ in view.inputs if input_.index < len(view.aot.inputs) and view.aot.inputs[input_.index].mutates_data)
 
 
 def _seen(fact: Fact, told: str, process: Process | None) -> Effect:
@@ -154,7 +154,9 @@ def _told(fact: Fact, run: Run) -> str | None:
     """
     if (told := skipped_for_writes(run).get(fact.frame.id)) is not None:
         return told
-    lines = {(normal_path(one.file), one.line) for site in fact.sites for one in (site.where, site.inner) if one is not None}
+    lines = {
+        (normal_path(location.file), location.line) for site in fact.sites for location in (site.where, site.inner) if location is not None
+    }
     known = _skips_by_line(run)
     named = [at for line in lines if (at := known.get((fact.frame.key.process, *line))) is not None]
     return run.problems[min(named)].text if named else None
@@ -201,7 +203,7 @@ def _inputs_of_functions(run: Run) -> Mapping[_Function, frozenset[str]]:
     found: dict[_Function, set[str]] = {}
     for frame in run.frames:
         if resume_line(frame.name) is None:
-            found.setdefault(_function(frame), set()).update(one.source for one in traced_by_frame(run).get(frame.id, ()))
+            found.setdefault(_function(frame), set()).update(traced_input.source for traced_input in traced_by_frame(run).get(frame.id, ()))
     return {function: frozenset(sources) for function, sources in found.items()}
 
 

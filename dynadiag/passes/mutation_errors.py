@@ -57,21 +57,21 @@ REFUSALS = (
 
 def refusal_of(view: GraphView, run: Run) -> Problem | None:
     """The record of AOTAutograd refusing this graph, or None."""
-    same = (one for one in problems_by_frame(run).get(view.frame.id, ()) if one.kind == "aot_rejected")
+    same = (problem for problem in problems_by_frame(run).get(view.frame.id, ()) if problem.kind == "aot_rejected")
     return next(same, None) if view.frame.outcome in ("failed", "skipped") else None
 
 
 def refused(facts: Sequence[Fact], problem: Problem, view: GraphView, run: Run) -> Iterator[Fact]:
     """The facts of a refused graph: those that the refusal means get its effect and words, the others only what would hold without it."""
     text = said_by(problem)
-    means = next((one for one in REFUSALS if one.words in text), None)
+    means = next((refusal for refusal in REFUSALS if refusal.words in text), None)
     if means is None or any(words in text for words in _EAGER_FAILS):
         yield from _eager_fails(facts, text, view, run)
         return
     blamed = [fact for fact in facts if _is_meant(fact, means)] or list(facts)
     for fact in facts:
         later = tuple(_once_taken(effect) for effect in fact.effects)
-        if any(fact is one for one in blamed):
+        if any(fact is item for item in blamed):
             doubts = () if len(blamed) == 1 or means.picks != "all" else ("AOTAutograd does not say which of these inputs it means",)
             effects = (*_refusal_effects(view.frame, text), *later)
             yield replace(
@@ -168,7 +168,7 @@ def leaf_facts(run: Run) -> Iterator[Fact]:
 
 
 def _leaf(frame: Frame, text: str, run: Run) -> Fact:
-    problem = next((one for one in problems_by_frame(run).get(frame.id, ()) if one.stack), None)
+    problem = next((item for item in problems_by_frame(run).get(frame.id, ()) if item.stack), None)
     stack = problem.stack if problem is not None else ()
     own = own_frame(stack, run) or (problem.location if problem is not None else None)
     match = re.search(r"call_(?:method|function) ([\w.]+)", text)
@@ -298,7 +298,7 @@ def _guilty(problem: Problem, facts: Sequence[Fact], run: Run) -> tuple[Fact, Si
         fact
         for fact in facts
         if fact.frame.key.process == problem.process
-        and any(one.source == fact.input and one.shape == sizes for one in known.get(fact.frame.id, ()))
+        and any(traced_input.source == fact.input and traced_input.shape == sizes for traced_input in known.get(fact.frame.id, ()))
     ]
     found = {(site.where.file, site.where.line): (fact, site) for fact in writes for site in fact.sites if site.where is not None}
     return next(iter(found.values())) if len(found) == 1 else None

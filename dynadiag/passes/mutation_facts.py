@@ -85,9 +85,9 @@ def sorted_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
     kept: dict[tuple[str, str, str | None], Effect] = {}
     for effect in effects:
         kept.setdefault((effect.kind, effect.basis, effect.condition), effect)
-    found = sorted(kept.values(), key=lambda one: (severity_of(one.kind), one.condition is not None))
-    costly = any(one.kind != "free" and one.condition is None for one in found)
-    return tuple(one for one in found if one.kind != "free" or not costly)
+    found = sorted(kept.values(), key=lambda item: (severity_of(item.kind), item.condition is not None))
+    costly = any(element.kind != "free" and element.condition is None for element in found)
+    return tuple(entry for entry in found if entry.kind != "free" or not costly)
 
 
 def worst(effects: Iterable[Effect]) -> str | None:

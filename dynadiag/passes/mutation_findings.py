@@ -77,21 +77,21 @@ def _finding(group: Sequence[Mutation], kind: str, run: Run) -> Finding:
         why=_why(group),
         fix=_fixes(group),
         cost=_cost(kind, size, group),
-        evidence=(*(one.id for one in group), *unique(frame for one in group for frame in one.frames))[:20],
+        evidence=(*(mutation.id for mutation in group), *unique(frame for item in group for frame in item.frames))[:20],
         rank=(_rank(kind, severity), float(severity_of(kind)), -float(size or 0), -float(len(group))),
     )
 
 
 def _fixes(group: Sequence[Mutation]) -> tuple[Advice, ...]:
     """The changes for all inputs; none where an input has none, since what it costs stays then."""
-    if not all(one.advice for one in group):
+    if not all(mutation.advice for mutation in group):
         return ()
-    first, *others = dict.fromkeys(change for one in group for change in one.advice)
+    first, *others = dict.fromkeys(change for item in group for change in item.advice)
     return (first, *(replace(change, follows=True) for change in others))
 
 
 def _size(group: Sequence[Mutation]) -> int | None:
-    sizes = [one.bytes_written_back or one.bytes_touched for one in group]
+    sizes = [mutation.bytes_written_back or mutation.bytes_touched for mutation in group]
     known = [size for size in sizes if size is not None]
     return sum(known) if known else None
 
@@ -109,10 +109,10 @@ def _severity(kind: str, size: int | None, group: Sequence[Mutation], run: Run) 
 def wants_cuda_graphs(group: Sequence[Mutation], run: Run) -> bool:
     """Whether one of the functions that write was compiled with CUDA graphs; where no record says how, whether any of its process was."""
     graphs = {graph.id: graph for graph in run.graphs}
-    told = [(one, None if one.graph is None else asks_for_cuda_graphs(graphs[one.graph], run)) for one in group]
+    told = [(mutation, None if mutation.graph is None else asks_for_cuda_graphs(graphs[mutation.graph], run)) for mutation in group]
     if any(asks for _, asks in told):
         return True
-    processes = {frame.key.process for one, asks in told if asks is None and (frame := run.frame(one.frame)) is not None}
+    processes = {frame.key.process for item, asks in told if asks is None and (frame := run.frame(item.frame)) is not None}
     modes = {mode for process in processes for mode in _modes(run).get(process, ())}
     return bool(modes & _CUDA_GRAPH_MODES) or any(config_value(run, index, "inductor", "triton.cudagraphs") is True for index in processes)
 
@@ -149,11 +149,11 @@ _TITLES = {
 
 
 def _title(kind: str, group: Sequence[Mutation]) -> str:
-    if kind == "cudagraph_skip" and all(_was_seen(one) for one in group):
+    if kind == "cudagraph_skip" and all(_was_seen(mutation) for mutation in group):
         kind = "cudagraph_skip marked" if group[0].code == codes.STATIC_INPUT else "cudagraph_skip seen"
     if kind == "error" and group[0].code == codes.SIZES_CHANGED:
         kind = "error of sizes"
-    return _TITLES[kind].format(inputs=listed([readable(one.input) for one in group]))
+    return _TITLES[kind].format(inputs=listed([readable(item.input) for item in group]))
 
 
 def _was_seen(mutation: Mutation) -> bool:
@@ -163,13 +163,13 @@ def _was_seen(mutation: Mutation) -> bool:
 def _why(group: Sequence[Mutation]) -> str:
     first = group[0]
     parts = unique(f"{effect['detail']}{_condition(effect)}" for effect in first.effects)
-    lines = sum(len(one.sites) for one in group)
-    seen = f", {plural(lines, 'write')}" if all(one.sites for one in group) else ""  # without the probe nothing says how many
+    lines = sum(len(mutation.sites) for mutation in group)
+    seen = f", {plural(lines, 'write')}" if all(item.sites for item in group) else ""  # without the probe nothing says how many
     count = f" ({plural(len(group), 'input')}{seen})" if len(group) > 1 else ""
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
     said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
     doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
-    reason = next((why for one in group if (why := why_nothing(one)) is not None), None)
+    reason = next((why for element in group if (why := why_nothing(element)) is not None), None)
     doubts += "" if reason is None else f" {reason[0].upper()}{reason[1:]}."
     return f"{'; '.join(parts).rstrip('.')}{count}{said}.{doubts}"
 

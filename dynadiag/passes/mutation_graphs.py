@@ -79,9 +79,9 @@ class GraphView:
 
         Where the probe or AOTAutograd tells which writes reach inputs, only the lines that look like writes are parsed: texts are long.
         """
-        reach = {site.node for one in (self.probe.mutations or () if self.probe else ()) for site in one.sites}
+        reach = {site.node for mutation in (self.probe.mutations or () if self.probe else ()) for site in mutation.sites}
         told = self.probe is not None and self.probe.mutations is not None and None not in reach
-        none = self.aot is not None and not any(one.is_mutated for one in self.aot.inputs)
+        none = self.aot is not None and not any(input_.is_mutated for input_ in self.aot.inputs)
         if not told and not none:
             return self.text.inner
         ops = list(filter(names_write, self.graph.ops))
@@ -98,8 +98,8 @@ class GraphView:
     def by_storage(self) -> Mapping[int | None, Sequence[KnownInput]]:
         """The inputs that share their memory, by its number."""
         found: dict[int | None, list[KnownInput]] = {}
-        for one in self.inputs:
-            found.setdefault(one.storage, []).append(one)
+        for input_ in self.inputs:
+            found.setdefault(input_.storage, []).append(input_)
         return found
 
     def stack_of(self, node: Node) -> tuple[Location, ...]:
@@ -108,7 +108,7 @@ class GraphView:
 
     def input_named(self, name: str) -> KnownInput | None:
         """The input with this name in the graph's text, or None."""
-        return next((one for one in self.inputs if one.name.lower() == name.lower()), None)
+        return next((input_ for input_ in self.inputs if input_.name.lower() == name.lower()), None)
 
 
 def _as_method(node: Node) -> Node:
@@ -226,16 +226,16 @@ class _Index:
         if record is None or graph.record is None or record < graph.record:
             return False
         later = self.dynamo.get((graph.frame, graph.attempt), ())
-        return not any(one.record is not None and graph.record < one.record <= record for one in later)
+        return not any(item.record is not None and graph.record < item.record <= record for item in later)
 
 
 def _view(graph: Graph, frame: Frame, index: _Index) -> GraphView:
     probe = _probe(graph)
     key = (graph.frame, graph.attempt)
     records = [record for record in index.metadata.get(key, ()) if index.behind(graph, record.record)]
-    made = tuple(one for one in index.post_grad.get(key, ()) if index.behind(graph, one.record))
+    made = tuple(item for item in index.post_grad.get(key, ()) if index.behind(graph, item.record))
     found, why = _metadata(records)
-    if found is not None and not any(one.is_mutated for one in found.inputs) and not (probe is not None and probe.mutations):
+    if found is not None and not any(input_.is_mutated for input_ in found.inputs) and not (probe is not None and probe.mutations):
         return GraphView(graph, frame, (), found, None, probe, False, made)  # most graphs: nobody asks for their inputs
     details = _details(graph)
     inputs = _inputs(graph, details, index.traced.get(frame.id, ()), len(found.inputs) if found is not None else 0)
@@ -274,7 +274,7 @@ def _inputs(graph: Graph, details: Mapping[str, Any], traced: Sequence[TracedInp
     entries = [*_objects(details.get("attributes")), *flat_inputs(_objects(details.get("inputs")), count)]
     if entries:
         return tuple(_recorded(index, entry) for index, entry in enumerate(entries))
-    by_name = {_NOT_IN_NAMES.sub("_", one.source).lower(): one for one in traced}
+    by_name = {_NOT_IN_NAMES.sub("_", traced_input.source).lower(): traced_input for traced_input in traced}
     placeholders = [node for node in trace.graph_nodes(_head(text_of(graph))) if node.op == "placeholder"]
     return tuple(_described(index, node, by_name.get(node.name.lower())) for index, node in enumerate(placeholders))
 
@@ -379,11 +379,11 @@ def byte_size(shape: Any, dtype: object) -> int | None:
 
 def _with_attributes(inputs: tuple[KnownInput, ...], probe: ProbedGraph | None, count: int) -> tuple[KnownInput, ...]:
     """Inputs with the attributes of the graph put before them, which only the probe can name here."""
-    names = {one.index: one for one in (probe.mutations or () if probe else ()) if one.static == "attribute"}
+    names = {mutation.index: mutation for mutation in (probe.mutations or () if probe else ()) if mutation.static == "attribute"}
     found = []
     for index in range(count):
         known = names.get(index)
         found.append(
             KnownInput(index=index, name=known.name if known else f"attribute {index}", source=known.source if known else None, static=True)
         )
-    return (*found, *(replace(one, index=one.index + count) for one in inputs))
+    return (*found, *(replace(input_, index=input_.index + count) for input_ in inputs))

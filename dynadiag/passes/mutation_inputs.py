@@ -17,7 +17,7 @@ UNNAMED = "an input that the log does not name"
 
 def input_facts(view: GraphView, run: Run) -> Iterator[Fact]:
     """One fact for each mutated input and kind, without effects yet; `code` is filled with them."""
-    probed = {one.index: one for one in (view.probe.mutations or () if view.probe is not None else ())}
+    probed = {probed_mutation.index: probed_mutation for probed_mutation in (view.probe.mutations or () if view.probe is not None else ())}
     for known in view.inputs:
         aot = view.aot.inputs[known.index] if view.aot is not None and known.index < len(view.aot.inputs) else None
         mutation = probed.get(known.index)
@@ -30,7 +30,7 @@ def disagreements(view: GraphView) -> Iterator[str]:
     """Inputs that AOTAutograd and the probe judge differently, in words."""
     if view.aot is None or view.probe is None or view.probe.mutations is None or view.probe.error is not None:
         return
-    told = {one.index: set(one.kinds) & {"data", "metadata", "storage"} for one in view.probe.mutations}
+    told = {mutation.index: set(mutation.kinds) & {"data", "metadata", "storage"} for mutation in view.probe.mutations}
     for known in view.inputs:
         ours, theirs = told.get(known.index, set()), set(_kinds(view.aot.inputs[known.index]))
         if ours != theirs:
@@ -118,7 +118,7 @@ def _written_back(where: str | None, known: KnownInput, kind: str) -> int | None
 
 def _aliases(view: GraphView, known: KnownInput) -> tuple[str, ...]:
     same = view.by_storage[known.storage] if known.storage is not None else ()
-    return tuple(one.source or one.name for one in same if one.index != known.index)
+    return tuple(known_input.source or known_input.name for known_input in same if known_input.index != known.index)
 
 
 def _source_of(view: GraphView, name: str) -> str:
@@ -130,7 +130,7 @@ def _sites(view: GraphView, known: KnownInput, mutation: ProbedMutation | None, 
     """The writing ops with their user lines: the probe's, else those that the text shows, else calls of private operators."""
     found: list[Site] = []
     if mutation is not None:
-        writes = [one for one in mutation.sites if one.kind == kind] or list(mutation.sites)
+        writes = [site for site in mutation.sites if site.kind == kind] or list(mutation.sites)
         found = [site_of(view.frame, write.stack, write.op, run) for write in writes]
     if not found:
         nodes = view.text.inputs.get(known.name.lower()) or view.text.maybe.get(known.name.lower(), [])

@@ -117,7 +117,7 @@ def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tupl
     if effect.source is None:
         return None, None
     if inner is not own and effect.type not in _CONTAINERS:
-        assigned = next((one for one in parse_line(inner.code).nodes if isinstance(one, ast.Assign)), None)
+        assigned = next((child for child in parse_line(inner.code).nodes if isinstance(child, ast.Assign)), None)
         if assigned is not None and isinstance(assigned.targets[0], ast.Attribute):
             return f"{name}.{assigned.targets[0].attr}", "attribute"
     call = next((node for node in line.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)), None)
@@ -152,9 +152,9 @@ class _ChangedObjects:
         self._others = dict.fromkeys(range(len(self._all)))
         self._found: dict[tuple[_Code, str], tuple[Changed, ...]] = {}
         self._of_code: dict[_Code, list[tuple[str, int]]] = {}
-        for index, one in enumerate(self._all):
-            looked = _WHOLE.sub(lambda match: match[1] or match[2], one.guard.source)
-            self._of_code.setdefault(_code(one.frame), []).append((looked, index))
+        for index, item in enumerate(self._all):
+            looked = _WHOLE.sub(lambda match: match[1] or match[2], item.guard.source)
+            self._of_code.setdefault(_code(item.frame), []).append((looked, index))
         for guards in self._of_code.values():
             guards.sort()
 
@@ -193,9 +193,9 @@ def _recompile(changed: Sequence[Changed]) -> Effect:
 def _changed_outside(changed: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Iterator[Fact]:
     """State that compiled code reads and that changed between two calls without compiled code doing it."""
     grouped: dict[tuple[str, str | None, int | None], list[Changed]] = {}
-    for one in changed:
-        if _is_state(one.guard) and not _is_passed(one, run):
-            grouped.setdefault((one.guard.source, one.frame.file, one.frame.line), []).append(one)
+    for item in changed:
+        if _is_state(item.guard) and not _is_passed(item, run):
+            grouped.setdefault((item.guard.source, item.frame.file, item.frame.line), []).append(item)
     for group in grouped.values():
         yield _outside(group, lines, run)
 

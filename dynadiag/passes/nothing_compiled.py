@@ -113,7 +113,7 @@ def _not_recorded_by_us(run: Run) -> Nothing | None:
 
 
 def _stance(run: Run) -> Nothing | None:
-    problem = next((one for one in run.problems if one.kind == "stance" and "force_eager" in one.text), None)
+    problem = next((item for item in run.problems if item.kind == "stance" and "force_eager" in item.text), None)
     if problem is None:
         return None
     return Nothing(

@@ -21,19 +21,19 @@ Parameters = Mapping[str, frozenset[tuple[str, tuple[int, ...] | None]]]
 def parameters(run: Run) -> Parameters:
     """The parameters of each frame, by frame id: their sources and shapes tell modules apart."""
     found: dict[str, set[tuple[str, tuple[int, ...] | None]]] = {}
-    for one in run.traced_inputs:
-        if one.is_parameter:
-            found.setdefault(one.frame, set()).add((one.source, one.shape))
+    for traced_input in run.traced_inputs:
+        if traced_input.is_parameter:
+            found.setdefault(traced_input.frame, set()).add((traced_input.source, traced_input.shape))
     return {frame: frozenset(held) for frame, held in found.items()}
 
 
 def parts_with_parameters(run: Run) -> Mapping[str, frozenset[str]]:
     """The attributes of each frame's object that are modules with parameters, by frame id: `lin` for `self.lin.weight`."""
     found: dict[str, set[str]] = {}
-    for one in run.traced_inputs:
-        part = _PART.match(stripped(one.source)) if one.is_parameter else None
+    for traced_input in run.traced_inputs:
+        part = _PART.match(stripped(traced_input.source)) if traced_input.is_parameter else None
         if part is not None:
-            found.setdefault(one.frame, set()).add(part[1] or part[2])
+            found.setdefault(traced_input.frame, set()).add(part[1] or part[2])
     return {frame: frozenset(names) for frame, names in found.items()}
 
 

@@ -32,49 +32,57 @@ class Wrong:
 def wrong_things(run: Run) -> Iterator[Wrong]:
     """Every difference that a finding is about: of a call with a wrong input its inputs, else its outputs; and differences of memory."""
     for call in run.parity:
-        inputs = [one for one in call.differences if one.where == "input"]
-        for one in call.differences:
-            if one.kind == "value" and one.where == "output" and inputs:
+        inputs = [item for item in call.differences if item.where == "input"]
+        for difference in call.differences:
+            if difference.kind == "value" and difference.where == "output" and inputs:
                 continue
-            if one.kind == "both_raise":
-                yield from _past_handler(one, call, run)
+            if difference.kind == "both_raise":
+                yield from _past_handler(difference, call, run)
             else:
-                yield _wrong(one, call, run)
+                yield _wrong(difference, call, run)
 
 
-def _past_handler(one: Difference, call: ParityCall, run: Run) -> Iterator[Wrong]:
+def _past_handler(difference: Difference, call: ParityCall, run: Run) -> Iterator[Wrong]:
     """What the graph raised in eager too, where a clause of the program's catches it there: `eager` then names that clause."""
-    lost = lost_handler(one.eager, one.stack, run)
+    lost = lost_handler(difference.eager, difference.stack, run)
     if lost is not None:
         clause = f"`{lost.clause.code}` ({short_place(lost.clause)})"
-        yield Wrong(codes.RAISES_WHERE_EAGER_DOES_NOT, call, replace(one, eager=clause), None, lost.raising)
+        yield Wrong(codes.RAISES_WHERE_EAGER_DOES_NOT, call, replace(difference, eager=clause), None, lost.raising)
 
 
-def _wrong(one: Difference, call: ParityCall, run: Run) -> Wrong:
-    if one.kind == "raises":
+def _wrong(difference: Difference, call: ParityCall, run: Run) -> Wrong:
+    if difference.kind == "raises":
         write = _shared_write(call)
-        return Wrong(codes.RAISES_WHERE_EAGER_DOES_NOT, call, one, write.input if write else None, _line(write, run) if write else None)
-    if one.kind == "accepts":
-        return Wrong(codes.DOES_WHAT_EAGER_REFUSES, call, one, None, own_frame(one.stack, run))
-    if one.where == "gradient":
-        return Wrong(codes.WRONG_GRADIENT, call, one, one.name, own_frame(one.stack, run))
-    if one.kind == "overwritten":
-        return Wrong(codes.OVERWRITTEN_LATER, call, one, None, own_frame(one.stack, run))
-    if one.where == "input":
-        writes = [write for write in call.writes if write.input == one.name]
+        return Wrong(
+            codes.RAISES_WHERE_EAGER_DOES_NOT, call, difference, write.input if write else None, _line(write, run) if write else None
+        )
+    if difference.kind == "accepts":
+        return Wrong(codes.DOES_WHAT_EAGER_REFUSES, call, difference, None, own_frame(difference.stack, run))
+    if difference.where == "gradient":
+        return Wrong(codes.WRONG_GRADIENT, call, difference, difference.name, own_frame(difference.stack, run))
+    if difference.kind == "overwritten":
+        return Wrong(codes.OVERWRITTEN_LATER, call, difference, None, own_frame(difference.stack, run))
+    if difference.where == "input":
+        writes = [write for write in call.writes if write.input == difference.name]
         lines = [line for write in writes if (line := _line(write, run)) is not None]
-        return Wrong(codes.WRONG_INPUT, call, one, one.name, lines[-1] if lines else None)
-    if one.kind == "value":
+        return Wrong(codes.WRONG_INPUT, call, difference, difference.name, lines[-1] if lines else None)
+    if difference.kind == "value":
         write = _shared_write(call)
         if write is not None:
-            return Wrong(codes.WRONG_INPUT, call, one, write.input, _line(write, run))
-        return Wrong(codes.WRONG_OUTPUT, call, one, None, own_frame(one.stack, run))
-    return Wrong(codes.OTHER_ALIASES if one.kind == "alias" else codes.OTHER_METADATA, call, one, None, own_frame(one.stack, run))
+            return Wrong(codes.WRONG_INPUT, call, difference, write.input, _line(write, run))
+        return Wrong(codes.WRONG_OUTPUT, call, difference, None, own_frame(difference.stack, run))
+    return Wrong(
+        codes.OTHER_ALIASES if difference.kind == "alias" else codes.OTHER_METADATA,
+        call,
+        difference,
+        None,
+        own_frame(difference.stack, run),
+    )
 
 
 def _shared_write(call: ParityCall) -> ParityWrite | None:
     """The last write of an input whose memory overlaps another input's."""
-    overlapping = {name for one, other, how in call.shared if how != "one storage" for name in (one, other)}
+    overlapping = {name for text, other, how in call.shared if how != "one storage" for name in (text, other)}
     return next((write for write in reversed(call.writes) if write.input in overlapping), None)
 
 
@@ -82,34 +90,37 @@ def _line(write: ParityWrite, run: Run) -> Location | None:
     return own_frame(write.stack, run)
 
 
-def in_words(one: Difference) -> str:
+def in_words(difference: Difference) -> str:
     """The difference as a sentence without its end: what eager gives and what the compiled call gave."""
-    subject = {"input": readable(one.name), "gradient": f"the gradient of {readable(one.name)}"}.get(one.where, f"output {one.index}")
-    after = " after the call" if one.where == "input" else ""
-    if one.kind == "both_raise":
-        return f"the compiled call raised {one.compiled}; in eager {one.eager} catches it, but a graph contains no `try`"
-    if one.kind == "raises":
-        return f"the compiled call raised {one.compiled}; in eager it does not"
-    if one.kind == "accepts":
-        return f"in eager it {one.eager}; the compiled call {readable(one.compiled)}"
-    if one.kind == "overwritten":
-        return f"{one.name}{_at(one)}, still held: {one.eager} before this call, {one.compiled} after it{_count(one)}"
-    if one.kind == "alias":
-        return f"{subject} and {readable(one.name)}: {one.eager} in eager, {one.compiled} compiled"
-    if one.kind == "missing" and one.where == "gradient":
-        return f"{subject}: {one.eager} in eager, {one.compiled} compiled"
-    if one.kind != "value":
-        return f"{subject}{after}: {one.kind.replace('_', ' ')} {one.eager} in eager, {one.compiled} compiled"
-    return f"{subject}{after}{_at(one)}: {one.eager} in eager, {one.compiled} compiled{_count(one)}"
+    subject = {"input": readable(difference.name), "gradient": f"the gradient of {readable(difference.name)}"}.get(
+        difference.where, f"output {difference.index}"
+    )
+    after = " after the call" if difference.where == "input" else ""
+    if difference.kind == "both_raise":
+        return f"the compiled call raised {difference.compiled}; in eager {difference.eager} catches it, but a graph contains no `try`"
+    if difference.kind == "raises":
+        return f"the compiled call raised {difference.compiled}; in eager it does not"
+    if difference.kind == "accepts":
+        return f"in eager it {difference.eager}; the compiled call {readable(difference.compiled)}"
+    if difference.kind == "overwritten":
+        seen = f"{difference.eager} before this call, {difference.compiled} after it"
+        return f"{difference.name}{_at(difference)}, still held: {seen}{_count(difference)}"
+    if difference.kind == "alias":
+        return f"{subject} and {readable(difference.name)}: {difference.eager} in eager, {difference.compiled} compiled"
+    if difference.kind == "missing" and difference.where == "gradient":
+        return f"{subject}: {difference.eager} in eager, {difference.compiled} compiled"
+    if difference.kind != "value":
+        return f"{subject}{after}: {difference.kind.replace('_', ' ')} {difference.eager} in eager, {difference.compiled} compiled"
+    return f"{subject}{after}{_at(difference)}: {difference.eager} in eager, {difference.compiled} compiled{_count(difference)}"
 
 
-def _at(one: Difference) -> str:
-    return "" if not one.first_wrong else f" at {list(one.first_wrong)}"
+def _at(difference: Difference) -> str:
+    return "" if not difference.first_wrong else f" at {list(difference.first_wrong)}"
 
 
-def _count(one: Difference) -> str:
-    most = "" if one.largest is None else f", by up to {one.largest:.3g}"
-    return most if one.elements is None else f", {one.wrong_elements} of {plural(one.elements, 'element')} wrong{most}"
+def _count(difference: Difference) -> str:
+    most = "" if difference.largest is None else f", by up to {difference.largest:.3g}"
+    return most if difference.elements is None else f", {difference.wrong_elements} of {plural(difference.elements, 'element')} wrong{most}"
 
 
 def calls_in_words(calls: Iterable[ParityCall]) -> str:
@@ -120,5 +131,5 @@ def calls_in_words(calls: Iterable[ParityCall]) -> str:
 
 def sharing_in_words(call: ParityCall) -> str | None:
     """How the inputs of the call shared memory; None when they did not."""
-    found = [f"{readable(one)} and {readable(other)} ({how})" for one, other, how in call.shared]
+    found = [f"{readable(name)} and {readable(other)} ({how})" for name, other, how in call.shared]
     return None if not found else f"inputs shared memory: {listed(found)}"

@@ -57,7 +57,7 @@ def is_library(frame: Frame, run: Run) -> bool:
     if frame.file is None:
         return False
     if is_generated(Location(frame.file, frame.line, frame.name)):  # a dataclass: its code belongs to who calls it
-        caller = next((one for one in reversed(callers(frame)) if not is_generated(one)), None)
+        caller = next((location for location in reversed(callers(frame)) if not is_generated(location)), None)
         return caller is not None and not is_own_file(caller.file, run)
     return not is_own_file(frame.file, run)
 
@@ -68,7 +68,9 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None)
     # Where torch 2.15 turns a float that had become symbolic back into a constant (`_dynamo/output_graph.py`).
     parts = facts.parts | _children(run).get(stripped(guard.raw_source).rpartition(".")[0], frozenset())
-    made_constant = any("remove_tensorify_specialized_graphargs" in f"{one.text} {one.origin}" for one in row.guards)
+    made_constant = any(
+        "remove_tensorify_specialized_graphargs" in f"{failed_guard.text} {failed_guard.origin}" for failed_guard in row.guards
+    )
     return Cause(
         kind="module" if row.source == "module" and is_module_entry(code.named.file) else row.kind,
         source=row.source,
@@ -108,7 +110,7 @@ def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
 @of_last_run
 def _tensor_names(run: Run) -> frozenset[str]:
     """The last names of the tensors that compiled code met: `mu` for `self._buffers['mu']` and for `self.mu`."""
-    return frozenset(found[1] for one in run.traced_inputs if (found := _LAST_NAME.search(one.source)) is not None)
+    return frozenset(found[1] for traced_input in run.traced_inputs if (found := _LAST_NAME.search(traced_input.source)) is not None)
 
 
 _LAST_NAME = re.compile(r"(\w+)(?:['\"]\])?$")
@@ -143,18 +145,24 @@ def _writing(run: Run) -> frozenset[tuple[int, str | None, str | None]]:
     for frame in run.frames:
         first.setdefault((frame.key.process, frame.key.epoch, frame.key.frame), frame.id)
     frames = frozenset(first.values())
-    records = [one for one in run.mutation_records if one.kind == "side_effects" and one.frame in frames]
-    found = (run.frame(one.frame) for one in records if _is_guarded(one))
-    return frozenset((one.key.process, one.file, source_function(one.name)) for one in found if one is not None)
+    records = [
+        mutation_record
+        for mutation_record in run.mutation_records
+        if mutation_record.kind == "side_effects" and mutation_record.frame in frames
+    ]
+    found = (run.frame(record.frame) for record in records if _is_guarded(record))
+    return frozenset((item.key.process, item.file, source_function(item.name)) for item in found if item is not None)
 
 
 def _is_guarded(record: MutationRecord) -> bool:
     """Whether a later call may find another object than this one did; the tensors of a module's buffers are not told apart."""
     try:
-        changed = [one.source for one in side_effects(record.payload) if one.source is not None]  # others were made by the call
+        changed = [
+            side_effect.source for side_effect in side_effects(record.payload) if side_effect.source is not None
+        ]  # others were made by the call
     except UnreadableInputError:
         return True
-    return any("___stack" not in one and not one.endswith("._buffers") for one in changed)
+    return any("___stack" not in name and not name.endswith("._buffers") for name in changed)
 
 
 def takes_float32(code: CodeObject, run: Run) -> bool:
@@ -167,9 +175,9 @@ def takes_float32(code: CodeObject, run: Run) -> bool:
 def _types(run: Run) -> Mapping[str, set[str | None]]:
     """The types of the tensors that each frame was given; a number of Python's is none, though torch makes a tensor of it."""
     found: dict[str, set[str | None]] = {}
-    for one in run.traced_inputs:
-        if not one.source.startswith("___as_tensor("):
-            found.setdefault(one.frame, set()).add(one.dtype)
+    for traced_input in run.traced_inputs:
+        if not traced_input.source.startswith("___as_tensor("):
+            found.setdefault(traced_input.frame, set()).add(traced_input.dtype)
     return found
 
 
@@ -177,8 +185,8 @@ def _types(run: Run) -> Mapping[str, set[str | None]]:
 def _children(run: Run) -> Mapping[str, frozenset[str]]:
     """The attributes of each object that are modules with parameters, by its source in any frame: `lin` of `self`."""
     found: dict[str, set[str]] = {}
-    for one in run.traced_inputs:
-        for match in _CHILD.finditer(source := stripped(one.source)):
+    for traced_input in run.traced_inputs:
+        for match in _CHILD.finditer(source := stripped(traced_input.source)):
             found.setdefault(source[: match.start()], set()).add(match[1])
     return {owner: frozenset(names) for owner, names in found.items()}
 
@@ -190,7 +198,7 @@ _CHILD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\w+)'\]")
 def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run: Run) -> Function | None:
     """The recorded function with the line that read the attribute, if no other one has an attribute of the name."""
     found = _readers(run).get(attribute, ())
-    having = [one for one in found if not any(_encloses(one, other) for other in found)]
+    having = [source_function for source_function in found if not any(_encloses(source_function, other) for other in found)]
     place = full_place(origin, run) if len(having) == 1 and origin is not None and origin.line is not None else None
     if place is None or place.line is None:
         return None
@@ -199,19 +207,19 @@ def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run:
     return None if function is None else replace(function, parts=parts)
 
 
-def _encloses(one: SourceFunction, other: SourceFunction) -> bool:
+def _encloses(source_function: SourceFunction, other: SourceFunction) -> bool:
     """Whether the other function is defined inside this one."""
-    end, ends = (each.line + each.text.count("\n") for each in (one, other))
-    return one is not other and one.file == other.file and one.line < other.line and ends <= end
+    end, ends = (each.line + each.text.count("\n") for each in (source_function, other))
+    return source_function is not other and source_function.file == other.file and source_function.line < other.line and ends <= end
 
 
 @of_last_run
 def _readers(run: Run) -> Mapping[str, Sequence[SourceFunction]]:
     """The recorded functions that name an attribute without calling it, by its name."""
     found: dict[str, list[SourceFunction]] = {}
-    for one in run.functions:
-        for name in set(_ATTRIBUTE.findall(one.text)):
-            found.setdefault(name, []).append(one)
+    for function in run.functions:
+        for name in set(_ATTRIBUTE.findall(function.text)):
+            found.setdefault(name, []).append(function)
     return found
 
 
@@ -222,9 +230,9 @@ _ATTRIBUTE = re.compile(r"\.(\w+)\b(?!\()")
 def _groups(run: Run) -> Mapping[str, set[str]]:
     """The numbers of the optimizer's groups whose tensors each frame was given."""
     found: dict[str, set[str]] = {}
-    for one in run.traced_inputs:
-        if (group := _GROUP.search(one.source)) is not None:
-            found.setdefault(one.frame, set()).add(group[1])
+    for traced_input in run.traced_inputs:
+        if (group := _GROUP.search(traced_input.source)) is not None:
+            found.setdefault(traced_input.frame, set()).add(group[1])
     return found
 
 

@@ -34,10 +34,10 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool, follow
     "Recorded": torch tells the first guard that failed in each compiled version; a later one may have failed too
     (`get_guard_fail_reason_helper`, `_dynamo/guards.py`, 2.11 and 2.15).
     """
-    chosen = [(row, fix) for one in group for row, given in zip(one.rows, one.advice, strict=True) for fix in given]
+    chosen = [(row, fix) for recompiled in group for row, given in zip(recompiled.rows, recompiled.advice, strict=True) for fix in given]
     ended = _Ended(group, chosen)
     counted = [(fix, ended.by(fix)) for fix in distinct(advice for _, advice in chosen)]
-    best = sorted((one for one in counted if one[1] and (not hit or 2 * one[1] > events)), key=lambda one: -one[1])[:_SHOWN]
+    best = sorted((pair for pair in counted if pair[1] and (not hit or 2 * pair[1] > events)), key=lambda entry: -entry[1])[:_SHOWN]
     total = events + followed
     shown = tuple(fix if total == 1 else replace(fix, text=f"{fix.text}{_said(count, total, fix.slug)}") for fix, count in best)
     return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
@@ -57,15 +57,15 @@ def _all(events: int) -> str:
 def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
     """Each change once, in the order in which they came."""
     found: dict[tuple[str, str], Advice] = {}
-    for one in advice:
-        found.setdefault((one.slug, one.after or one.text), one)
+    for item in advice:
+        found.setdefault((item.slug, item.after or item.text), item)
     return tuple(found.values())
 
 
 def versions_needed(rows: Iterable[Row]) -> int | None:
     """How many compiled versions are enough whatever comes, where each thing that changed has few states; None where one has not."""
     states = [_states(row) for row in rows]
-    needed = prod(one or 0 for one in states)
+    needed = prod(state or 0 for state in states)
     return needed if 0 < needed <= _MOST_VERSIONS else None
 
 
@@ -109,23 +109,25 @@ class _Ended:
         self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
-        self._restless = {id(row) for one in group for row in one.rows if restless(row) or _many_texts(row)}
+        self._restless = {id(row) for item in group for row in item.rows if restless(row) or _many_texts(row)}
         self._most: Counter[tuple[str, str]] = Counter()  # recompiles in the code that a change is for, less those that stay
-        for one in group:
-            for change in {_change(fix) for given in one.advice for fix in given if fix.slug in (_MARK, _INTEGER)}:
-                other = {step.id for row in one.rows if self._is_other(row, change) for step in row.steps}
-                self._most[change] += len(one.code.steps) - len(other) - (one.stays if change[0] == _MARK else one.sides)
-        self._of_step = Counter(step for one in group for row in one.rows for step in {step.id for step in row.steps})
+        for recompiled in group:
+            for change in {_change(fix) for given in recompiled.advice for fix in given if fix.slug in (_MARK, _INTEGER)}:
+                other = {step.id for row in recompiled.rows if self._is_other(row, change) for step in row.steps}
+                self._most[change] += (
+                    len(recompiled.code.steps) - len(other) - (recompiled.stays if change[0] == _MARK else recompiled.sides)
+                )
+        self._of_step = Counter(step for element in group for row in element.rows for step in {step.id for step in row.steps})
 
     def _is_other(self, row: Row, change: tuple[str, str]) -> bool:
         """Whether the row tells of something that the change does not touch; of a condition on an integer the versions are counted."""
         removed = self._rows[change]
-        named = change[0] == _MARK or row.kind != "condition" or any(one.source in row.source for one in removed.values())
+        named = change[0] == _MARK or row.kind != "condition" or any(item.source in row.source for item in removed.values())
         return id(row) not in removed and not (row.kind in _SIDES and named)
 
-    def apart(self, one: Advice, other: Advice) -> bool:
+    def apart(self, advice: Advice, other: Advice) -> bool:
         """Whether the two changes remove different things that changed, so that both are needed."""
-        return not self._rows.get(_change(one), {}).keys() & self._rows.get(_change(other), {}).keys()
+        return not self._rows.get(_change(advice), {}).keys() & self._rows.get(_change(other), {}).keys()
 
     def by(self, fix: Advice) -> int:
         """How many recompiles had, as far as torch records it, no other cause than those that this change removes.

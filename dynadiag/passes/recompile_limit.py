@@ -67,7 +67,7 @@ def _entries_printed(code: CodeObject, name: str, value: int | None, run: Run) -
 @of_last_run
 def _limits_printed(run: Run) -> Mapping[str | None, str]:
     """By frame the warning of a limit, in a text."""
-    return {one.frame: one.text for one in run.problems if one.kind == "recompile_limit"} if is_from_text(run) else {}
+    return {problem.frame: problem.text for problem in run.problems if problem.kind == "recompile_limit"} if is_from_text(run) else {}
 
 
 def _unfinished(code: CodeObject, run: Run) -> int:

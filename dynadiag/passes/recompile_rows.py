@@ -69,7 +69,7 @@ def row_text(row: Row) -> str:
     another = "another type" if row.kind == "type" else "another value"
     values = [another, *row.values] if row.first_unknown else list(row.values)
     shown = values if len(values) <= 6 else [*values[:4], f"({len(values) - 5} more)", values[-1]]
-    shown = [_STACK.sub("value", one) for one in shown]
+    shown = [_STACK.sub("value", name) for name in shown]
     joined = ", ".join(shown) if row.kind in ("condition", "zero_one", "duck_size") else " -> ".join(shown)
     if row.last_unknown and joined and row.kind not in ("condition", "zero_one", "duck_size"):
         joined += f" -> {another}"
@@ -96,7 +96,7 @@ def _read_at(row: Row) -> str:
     ", read at model.py:12 (`if self.step > 3:`)" where that line names what changed.
     """
     if row.set_at:
-        return f", set at {listed([f'{short_place(one)} (`{one.code}`)' for one in row.set_at])}"
+        return f", set at {listed([f'{short_place(location)} (`{location.code}`)' for location in row.set_at])}"
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None) if row.kind in _READ else None
     if origin is None or not origin.code:
         return ""
@@ -111,7 +111,7 @@ def _constant_at(row: Row) -> str:
     """The line that needs to know the value, where torch had made it dynamic: a dictionary that is keyed by a length, say."""
     place = row.constant_at
     origins = [guard.origin for guard in row.guards if guard.origin is not None]
-    if place is None or any((one.line, one.code) == (place.line, place.code) for one in origins):
+    if place is None or any((origin.line, origin.code) == (place.line, place.code) for origin in origins):
         return ""
     return f", made a constant at {short_place(place)}{f' (`{place.code}`)' if place.code else ''}"
 
@@ -124,18 +124,18 @@ def recompile_code(kind: str | None) -> str:
 def input_shapes(run: Run) -> Shapes:
     """The shapes of all tensors that Dynamo met, in the call that each frame was compiled for."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for one in run.traced_inputs:
+    for traced_input in run.traced_inputs:
         # An array of NumPy keeps torch's name, which no line of the program has: it cannot be marked.
-        source = one.source if "___from_numpy" in one.source else readable(one.source)
-        if not one.is_parameter and one.shape is not None and not _NOT_PASSED.search(source):
-            found.setdefault(one.frame, {})[source] = one.shape
+        source = traced_input.source if "___from_numpy" in traced_input.source else readable(traced_input.source)
+        if not traced_input.is_parameter and traced_input.shape is not None and not _NOT_PASSED.search(source):
+            found.setdefault(traced_input.frame, {})[source] = traced_input.shape
     return found
 
 
 def _compiled_anew(frames: Sequence[Frame], shapes: Shapes) -> bool:
     """Whether the first compilation with other sizes than the first one's came to as much as that."""
     first = frames[0]
-    other = next((one for one in frames[1:] if shapes.get(one.id, shapes[first.id]) != shapes[first.id]), None)
+    other = next((frame for frame in frames[1:] if shapes.get(frame.id, shapes[first.id]) != shapes[first.id]), None)
     return other is None or other.outcome in ({"compiled", "broke"} if first.outcome == "broke" else {"compiled"})
 
 
@@ -146,8 +146,8 @@ def rest_was_skipped(first: Frame, run: Run) -> bool:
 
 @of_last_run
 def _skipped_rests(run: Run) -> frozenset[tuple[str | None, str | None]]:
-    skipped = (one for one in run.frames if one.outcome == "skipped" and resume_line(one.name) is not None)
-    return frozenset((one.file, source_function(one.name)) for one in skipped)
+    skipped = (frame for frame in run.frames if frame.outcome == "skipped" and resume_line(frame.name) is not None)
+    return frozenset((item.file, source_function(item.name)) for item in skipped)
 
 
 def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:
@@ -163,12 +163,12 @@ def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) 
         return ()
     if not _compiled_anew(frames, shapes):
         return ()
-    first, found = met[0], dict.fromkeys(source for one in met for source in one)
+    first, found = met[0], dict.fromkeys(source for mapping in met for source in mapping)
     varying: list[tuple[str, int]] = []
     for source in found:
-        seen = [one[source] for one in met if source in one]
+        seen = [item[source] for item in met if source in item]
         if source not in first or len({len(shape) for shape in seen}) > 1:
             return ()
         varying += [(source, index) for index, sizes in enumerate(zip(*seen, strict=False)) if len(set(sizes)) > 1]
-    missing = any(source not in one for source, _ in varying for one in met)  # `None` in a later call, which cannot be marked
+    missing = any(source not in element for source, _ in varying for element in met)  # `None` in a later call, which cannot be marked
     return () if missing or any(first[source][index] in (0, 1) for source, index in varying) else tuple(varying)

@@ -30,9 +30,9 @@ class Splits:
             for frame in frames:
                 resumed.setdefault(frame, run.breaks[position])
         broken: dict[_Function, list[Frame]] = {}
-        for one in run.frames:
-            if one.outcome in ("broke", "skipped") and one.file is not None:
-                broken.setdefault((one.key.process, one.key.epoch, one.file, source_function(one.name)), []).append(one)
+        for item in run.frames:
+            if item.outcome in ("broke", "skipped") and item.file is not None:
+                broken.setdefault((item.key.process, item.key.epoch, item.file, source_function(item.name)), []).append(item)
         breaks: dict[str, list[BreakEvent]] = {}
         for event in run.breaks:
             breaks.setdefault(event.frame, []).append(event)
@@ -62,15 +62,15 @@ class Splits:
     def _at(self, place: Location, frame: Frame) -> BreakEvent | None:
         """The break of the calling code at this call, else one after which the whole calling function runs eager."""
         key = (frame.key.process, frame.key.epoch, place.file, source_function(bare_name(place.function)))
-        found = [one for one in self.broken.get(key, ()) if one.id != frame.id and (one.record or 0) <= (frame.record or 0)]
+        found = [item for item in self.broken.get(key, ()) if item.id != frame.id and (item.record or 0) <= (frame.record or 0)]
         # One file has many functions called `forward`: it is the nearest one that begins above the call.
-        begins = max((one.line for one in found if one.line is not None and one.line <= (place.line or 0)), default=None)
-        events = [event for one in found if one.line == begins for event in self.breaks.get(one.id, ())]
+        begins = max((element.line for element in found if element.line is not None and element.line <= (place.line or 0)), default=None)
+        events = [event for entry in found if entry.line == begins for event in self.breaks.get(entry.id, ())]
         return self._through(events, place.file, place.line) or next((event for event in events if event.skips_frame), None)
 
     @staticmethod
     def _through(events: Iterable[BreakEvent], file: str | None, line: int | None) -> BreakEvent | None:
-        return next((event for event in events if any((one.file, one.line) == (file, line) for one in event.stack)), None)
+        return next((event for event in events if any((location.file, location.line) == (file, line) for location in event.stack)), None)
 
 
 def _inside(stack: Sequence[Location]) -> Iterable[Location]:

@@ -22,22 +22,26 @@ _DYNAMIC, _BOTH_STATES = (
 
 def settled(group: Sequence[Recompiled]) -> bool:
     """True if nothing more is to be expected: everything that changed became dynamic at its first change, or has two states at most."""
-    return all(len(one.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in one.rows) for one in group)
+    return all(
+        len(recompiled.code.steps) == 1 and all(row.dynamic_since or _two_states(row) for row in recompiled.rows) for recompiled in group
+    )
 
 
 def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
     """Why nothing is advised."""
-    splits = [one.split for one in group if one.split is not None]
+    splits = [recompiled.split for recompiled in group if recompiled.split is not None]
     if splits and len(splits) == len(group):  # what was entered from uncompiled code has its own versions anyway
         return f" {split_reason(splits)}"
     if settled(group):
-        rows = [row for one in group for row in one.rows]
+        rows = [row for item in group for row in item.rows]
         said = [_DYNAMIC] * any(row.dynamic_since for row in rows) + [_BOTH_STATES] * any(map(_two_states, rows))
         return f" No change is needed: {'; '.join(said) or 'no further versions are expected'}."
     chosen = {id(row) for row in telling(group)}
-    told = [why for one in group for row, why in zip(one.rows, one.reasons, strict=True) if id(row) in chosen and why is not None]
+    told = [
+        why for element in group for row, why in zip(element.rows, element.reasons, strict=True) if id(row) in chosen and why is not None
+    ]
     nothing = next((why for row in telling(group) if (why := _why_nothing(row)) is not None), _NOTHING_KNOWN)
-    full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
+    full = next((entry.limit.value for entry in group if entry.limit.value is not None and entry.limit.entries >= entry.limit.value), None)
     last = nothing
     if told and not hit:
         grows = any(_goes_on(row) for one in group for row in one.rows)
@@ -82,12 +86,12 @@ def because_of(group: Sequence[Recompiled]) -> str:
     shown = telling(group)
     causes = listed(unique(row.text for row in shown if row.source), limit=2)
     told = {step.id for row in shown for step in row.steps}
-    left_out = any(step.id not in told for one in group for row in one.rows for step in row.steps)
+    left_out = any(step.id not in told for recompiled in group for row in recompiled.rows for step in row.steps)
     return f"{', mostly' if left_out else ''} because of {causes}" if causes else ""
 
 
 def telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
     """The rows without what became dynamic with its first change, where something else caused most of the recompiles."""
-    table = [row for one in group for row in one.rows]
+    table = [row for recompiled in group for row in recompiled.rows]
     lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)
     return lasting if max((len(row.steps) for row in lasting), default=0) > 2 else tuple(table)

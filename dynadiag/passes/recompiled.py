@@ -62,26 +62,26 @@ def _outermost(index: int, found: Mapping[int, int]) -> int:
 
 
 def _follows(group: Group, other: Group) -> bool:
-    if any(one.limit.hit for one in other) and not any(one.limit.hit for one in group):
-        return all(_after_limit(frame, other) for one in group for frame in one.code.frames)
-    if any(one.limit.hit for one in (*group, *other)) or not _processes(group) <= _processes(other):
+    if any(recompiled.limit.hit for recompiled in other) and not any(item.limit.hit for item in group):
+        return all(_after_limit(frame, other) for element in group for frame in element.code.frames)
+    if any(entry.limit.hit for entry in (*group, *other)) or not _processes(group) <= _processes(other):
         return False
     return all(_called_by(step.frame, other) for one in group for step in one.code.steps) and _same_changes(group, other)
 
 
 def _after_limit(frame: Frame, other: Group) -> bool:
     """Whether the frame is compiled in a call by code that runs eager since it hit the limit; before, it was part of that code's graph."""
-    refused = [one.record for code in other for one in code.code.frames if one.id in code.limit.hit and one.record is not None]
+    refused = [item.record for code in other for item in code.code.frames if item.id in code.limit.hit and item.record is not None]
     return _called_by(frame, other) and (not refused or frame.record is None or frame.record > min(refused))
 
 
 def _processes(group: Group) -> set[int]:
-    return {one.code.key[0] for one in group}
+    return {recompiled.code.key[0] for recompiled in group}
 
 
 def _called_by(frame: Frame, other: Group) -> bool:
     """Whether code of the other group is among the callers of the frame: by file and function, since a caller has the line of its call."""
-    codes = {(one.code.named.file, source_function(one.code.named.name)) for one in other}
+    codes = {(recompiled.code.named.file, source_function(recompiled.code.named.name)) for recompiled in other}
     own = (frame.file, source_function(frame.name))
     return own not in codes and any((caller.file, _bare(caller.function)) in codes for caller in callers(frame))
 
@@ -92,8 +92,8 @@ def _bare(function: str | None) -> str | None:
 
 
 def _same_changes(group: Group, other: Group) -> bool:
-    rows = [row for one in group for row in one.rows if row.steps]
-    outer = [row for one in other for row in one.rows if row.steps]
+    rows = [row for recompiled in group for row in recompiled.rows if row.steps]
+    outer = [row for item in other for row in item.rows if row.steps]
     return bool(rows) and all(any(_same_values(row, there) for there in outer) for row in rows)
 
 
@@ -107,10 +107,10 @@ def _same_values(row: Row, there: Row) -> bool:
 
 def limit_text(group: Group) -> list[str]:
     """How far the code object with most versions is from the recompile limit, in sentences."""
-    one = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
-    limit = one.limit
+    recompiled = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
+    limit = recompiled.limit
     if limit.hit:
-        if any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit):
+        if any(frame.outcome == "failed" for frame in recompiled.code.frames if frame.id in limit.hit):
             return ["Under `fullgraph=True` the next variant raised an error instead of running eagerly."]
         versions = plural(limit.entries, "compiled version")
         refused = f"torch refused {len(limit.hit)} of these recompiles and no longer compiles it"

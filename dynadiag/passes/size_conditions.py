@@ -27,13 +27,15 @@ def sides_met(frames: Sequence[Frame], varying: Sequence[tuple[str, int]], shape
     Sizes that were the same in the first call are one symbol to torch: a call in which they differ has a version of its own.
     """
     sizes = [
-        {one: shapes[frame.id][one[0]][one[1]] for one in varying if one[0] in shapes[frame.id]} for frame in frames if frame.id in shapes
+        {pair: shapes[frame.id][pair[0]][pair[1]] for pair in varying if pair[0] in shapes[frame.id]}
+        for frame in frames
+        if frame.id in shapes
     ]
     first = sizes[0] if sizes else {}
-    same = [(one, other) for number, one in enumerate(first) for other in list(first)[:number] if first[one] == first[other]]
-    conditions = sorted({one for frame in frames for one in _conditions(run).get(frame.id, ())})
+    same = [(entry, other) for number, entry in enumerate(first) for other in list(first)[:number] if first[entry] == first[other]]
+    conditions = sorted({condition for frame in frames for condition in _conditions(run).get(frame.id, ())})
     sides = {
-        (*(met.get(one) == met.get(other) for one, other in same), *(_holds(text, names, met) for text, names in conditions))
+        (*(met.get(item) == met.get(other) for item, other in same), *(_holds(text, names, met) for text, names in conditions))
         for met in sizes
     }
     return max(1, len(sides))
@@ -52,8 +54,8 @@ def _conditions(run: Run) -> Mapping[str, set[tuple[str, _Names]]]:
     found: dict[str, set[tuple[str, _Names]]] = {}
     for fact in run.shape_facts:
         used = sorted(set(_SYMBOL.findall(fact.text))) if fact.kind == "guard" else []
-        if 0 < len(used) <= _MOST_SYMBOLS and all((fact.frame, one) in symbols for one in used):
-            found.setdefault(fact.frame, set()).add((fact.text, tuple((one, symbols[fact.frame, one]) for one in used)))
+        if 0 < len(used) <= _MOST_SYMBOLS and all((fact.frame, item) in symbols for item in used):
+            found.setdefault(fact.frame, set()).add((fact.text, tuple((element, symbols[fact.frame, element]) for element in used)))
     return found
 
 

@@ -135,8 +135,8 @@ def _below(node: ast.expr, line: SourceLine) -> int | None:
 
 def _evaluated_before(child: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
     """The operands of the parent that wait on the stack while the child is evaluated."""
-    for one in ast.iter_child_nodes(parent):
-        if one is child:
+    for node in ast.iter_child_nodes(parent):
+        if node is child:
             return
-        if isinstance(one, ast.expr | ast.keyword):
-            yield one.value if isinstance(one, ast.keyword) else one
+        if isinstance(node, ast.expr | ast.keyword):
+            yield node.value if isinstance(node, ast.keyword) else node

@@ -24,7 +24,9 @@ def static_parameter(row: Row, code: CodeObject, run: Run) -> str | None:
         return None
     tensor, index = named
     parameters, others = _shapes(run)
-    met = [(parameters.get(one.id, {}), others.get(one.id, {})) for one in code.frames if one.id in parameters or one.id in others]
+    met = [
+        (parameters.get(frame.id, {}), others.get(frame.id, {})) for frame in code.frames if frame.id in parameters or frame.id in others
+    ]
     if any(tensor in held for held, _ in met):
         return tensor
     sizes = [given[tensor][index] if tensor in given and index < len(given[tensor]) else None for _, given in met]
@@ -48,7 +50,9 @@ def static_parameter(row: Row, code: CodeObject, run: Run) -> str | None:
 def _shapes(run: Run) -> tuple[_Shapes, _Shapes]:
     """By frame the shapes of the parameters that it was given, and those of all other tensors, by their readable names."""
     found: tuple[dict[str, dict[str, tuple[int, ...]]], dict[str, dict[str, tuple[int, ...]]]] = ({}, {})
-    for one in run.traced_inputs:
-        if one.shape is not None:
-            found[0 if one.is_parameter else 1].setdefault(one.frame, {})[readable(one.source)] = one.shape
+    for traced_input in run.traced_inputs:
+        if traced_input.shape is not None:
+            found[0 if traced_input.is_parameter else 1].setdefault(traced_input.frame, {})[readable(traced_input.source)] = (
+                traced_input.shape
+            )
     return found

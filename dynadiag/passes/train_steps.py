@@ -46,7 +46,14 @@ def _beside(site: GraphBreak) -> bool:
 
 def _function(run: Run, group: _Group) -> object | None:
     """The compiled function in which a part of a train step broke first; of a library's function the user's that called it."""
-    site = next((one for one in group if _beside(one) and one.own_frame is not None and one.own_frame.line is not None), None)
+    site = next(
+        (
+            graph_break
+            for graph_break in group
+            if _beside(graph_break) and graph_break.own_frame is not None and graph_break.own_frame.line is not None
+        ),
+        None,
+    )
     frame = None if site is None else run.frame(site.frames[0])
     if site is None or site.own_frame is None or frame is None or frame.name is None:
         return None

@@ -116,7 +116,9 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
     for number, event in enumerate(run.recompiles, start=1):
         found = run.frame(event.frame)
         if found is not None:
-            step = Step(f"r{number}", event, found, tuple(one for reason in event.reasons for one in failed_guards(reason)))
+            step = Step(
+                f"r{number}", event, found, tuple(failed_guard for reason in event.reasons for failed_guard in failed_guards(reason))
+            )
             steps.setdefault(_code_key(found), []).append(step)
     symbols: dict[str, list[Symbol]] = {}
     for symbol in run.symbols:
@@ -140,19 +142,19 @@ def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbol
     began = {frame.id: i for i, frame in enumerate(frames)}
     first: dict[str, int] = {}  # by source the first compilation that had it as a symbol
     for i, frame in enumerate(frames):
-        for one in symbols.get(frame.id, ()):
-            first.setdefault(readable(one.source), i)
+        for symbol in symbols.get(frame.id, ()):
+            first.setdefault(readable(symbol.source), i)
     result = []
     for step in steps:
         named = {source for guard in step.guards for source in (guard.source, *named_in(guard.raw_source))}
         replaced = tuple(guard.source.removesuffix(".dim()") for guard in step.guards if guard.kind in ("rank", "type", "none"))
         marked = any(guard.kind == "dim_marking" for guard in step.guards)  # then the user asked for it, nothing need have changed
         added = [
-            FailedGuard("size" if dimension(source) else "value", source, None, one.value, source, raw_source=stripped(one.source))
-            for one in symbols.get(step.frame.id, ())
-            if (source := readable(one.source)) not in named
+            FailedGuard("size" if dimension(source) else "value", source, None, item.value, source, raw_source=stripped(item.source))
+            for item in symbols.get(step.frame.id, ())
+            if (source := readable(item.source)) not in named
             and first[source] >= began[step.frame.id]
-            and not (one.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
+            and not (item.specialized or marked or source.startswith(tuple(f"{name}{mark}" for name in replaced for mark in ".[")))
             and not _NOT_THE_USERS.search(source)
         ]
         result.append(replace(step, guards=(*step.guards, *added)) if step.guards and added else step)

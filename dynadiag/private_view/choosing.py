@@ -30,8 +30,8 @@ _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 
 def roots_of(project: Path | None, folder: Path) -> tuple[str, ...]:
     """The folders that a program writes to: its project, and the one that it runs in."""
-    found = {os.path.realpath(one) for one in (folder, project) if one is not None}
-    return tuple(sorted(one for one in found if not any(one != other and Path(one).is_relative_to(other) for other in found)))
+    found = {os.path.realpath(path) for path in (folder, project) if path is not None}
+    return tuple(sorted(name for name in found if not any(name != other and Path(name).is_relative_to(other) for other in found)))
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _chosen(roots: Sequence[str], passed: Sequence[Path], kind: Kind | None) -> 
         view = View(
             kind="overlay",
             roots=tuple(roots),
-            passed=tuple(os.path.realpath(one) for one in (undo, *passed)),
+            passed=tuple(os.path.realpath(path) for path in (undo, *passed)),
             undo=str(undo),
             touched=str(undo / "touched"),
             limit_bytes=min(_MOST_BYTES, shutil.disk_usage(undo).free // 4),
@@ -103,7 +103,7 @@ def _chosen(roots: Sequence[str], passed: Sequence[Path], kind: Kind | None) -> 
             return undo, replace(view, kind="undo")
         if found["overlay"] is None and wanted != "undo":
             return undo, replace(view, watched=found["watch"] is None)
-        why = {name: one for name, one in found.items() if one is not None}
+        why = {name: text for name, text in found.items() if text is not None}
         discard(undo)
     raise NoViewError(
         f"what runs write cannot be kept apart from your files on this machine (overlay: {why.get('overlay', 'not asked for')}; "

@@ -62,7 +62,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     """Make a file system or a folder visible at `target`. Raises OSError."""
     import ctypes
 
-    encoded = [None if one is None else os.fsencode(one) for one in (source, target, kind, data)]
+    encoded = [None if name is None else os.fsencode(name) for name in (source, target, kind, data)]
     source_, target_, kind_, data_ = encoded
     _checked(_libc().mount(source_, target_, kind_, ctypes.c_ulong(flags), data_), f"mount on {target}")
 

@@ -37,9 +37,9 @@ def ordinary_folders(environment: Mapping[str, str] = os.environ) -> tuple[str, 
     folders += [environment.get(name, "") for name in _CACHES]
     home = environment.get("HOME") or str(Path("~").expanduser())
     folders += [f"{home}/{name}" for name in _IN_HOME]
-    return tuple(dict.fromkeys(os.path.realpath(one) for one in folders if one.startswith("/") and one != "/"))
+    return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders if folder.startswith("/") and folder != "/"))
 
 
 def is_ordinary(path: str, folders: tuple[str, ...]) -> bool:
     """Whether a path lies in one of them, or is compiled Python code."""
-    return "__pycache__" in path.split("/") or any(path == one or path.startswith(one + "/") for one in folders)
+    return "__pycache__" in path.split("/") or any(path == folder or path.startswith(folder + "/") for folder in folders)

@@ -107,11 +107,11 @@ def _check_owners(roots: Sequence[str]) -> None:
 
 def _mount_overlay(point: str, lower: int, folder: Path, *, in_user_namespace: bool) -> Path:
     upper, work = folder / "upper", folder / "work"
-    for one in (upper, work):
-        one.mkdir(parents=True)
+    for path in (upper, work):
+        path.mkdir(parents=True)
     _copy_attributes(lower, upper)
     # By descriptor: a comma or a colon in a path would end the option.
-    descriptors = [os.open(one, os.O_PATH) for one in (upper, work)]
+    descriptors = [os.open(item, os.O_PATH) for item in (upper, work)]
     layers = f"lowerdir=/proc/self/fd/{lower},upperdir=/proc/self/fd/{descriptors[0]},workdir=/proc/self/fd/{descriptors[1]}"
     try:
         if in_user_namespace:

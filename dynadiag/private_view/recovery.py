@@ -24,7 +24,7 @@ BESIDE: Final = f"view-*/{_FILES}"
 def bases() -> tuple[Path, ...]:
     """Where folders for what files were may lie, the first that serves is taken."""
     found = (tempfile.gettempdir(), "/var/tmp", "/dev/shm")
-    return tuple(dict.fromkeys(Path(one) for one in found if os.access(one, os.W_OK)))
+    return tuple(dict.fromkeys(Path(name) for name in found if os.access(name, os.W_OK)))
 
 
 def recover_dead(owner: int) -> list[str]:
@@ -81,7 +81,7 @@ def recover(undo: Path) -> list[str]:
 
 def recover_together(undo: Path) -> None:
     """The same once none of these runs goes on: those that run at the same time work in the same files, and the last one puts them back."""
-    stores = [one for one in undo.glob("view-*") if one.is_dir()]
+    stores = [path for path in undo.glob("view-*") if path.is_dir()]
     for store in stores:
         with held(store, wait=False) as mine:
             if not mine and store.is_dir():

@@ -101,27 +101,27 @@ class Undo:
 
     def _take_over(self, path: str) -> bool:
         """Whether somebody else has noted the path, or that a folder around it was not there: it is noted here too."""
-        around = [path, *(str(one) for one in Path(path).parents)]
+        around = [path, *(str(item) for item in Path(path).parents)]
         for folder in self._others():
             noted = _noted(folder)
-            for one in around:
-                found = noted.get(one)
-                if found is None or (one != path and found["was"] != "absent"):
+            for text in around:
+                found = noted.get(text)
+                if found is None or (text != path and found["was"] != "absent"):
                     continue
                 if "copy" in found:
                     found = found | {"copy": self._copy(str(folder / found["copy"]), found["size"])}
                 if found["was"] == "absent":
-                    self._absent.add(one)
-                self._save_parent(one)
-                self._first.setdefault(one, found)
-                self._note(one, {name: value for name, value in found.items() if name != "path"})
+                    self._absent.add(text)
+                self._save_parent(text)
+                self._first.setdefault(text, found)
+                self._note(text, {name: value for name, value in found.items() if name != "path"})
                 return True
         return False
 
     def _others(self) -> list[Path]:
         if self._beside is None:
             return []
-        return [one for one in self._folder.parents[1].glob(self._beside) if one != self._folder]
+        return [path for path in self._folder.parents[1].glob(self._beside) if path != self._folder]
 
     def saved(self) -> list[str]:
         """The paths that were noted, but for folders of which an entry changed."""

@@ -56,7 +56,7 @@ class View:
 
     def and_passed(self, *folders: Path) -> View:
         """The same, with more folders that are written for real."""
-        return replace(self, passed=(*self.passed, *(os.path.realpath(one) for one in folders)))
+        return replace(self, passed=(*self.passed, *(os.path.realpath(folder) for folder in folders)))
 
 
 def loads(text: str) -> View:
@@ -156,7 +156,7 @@ class _Supervisor:
             if port not in self._own_ports:
                 self._note("network", f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         written = self._undo.saved() if self._view.kind == "undo" else overlay.written(self._uppers)
-        dropped = (one for one in written if _is_below(one, self._view.roots) and "__pycache__" not in one)
+        dropped = (name for name in written if _is_below(name, self._view.roots) and "__pycache__" not in name)
         for path in itertools.islice(dropped, _MOST_DROPPED):
             self._note("dropped", path)
         self._undo.close()

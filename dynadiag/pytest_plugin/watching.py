@@ -41,7 +41,7 @@ class Limits:
 
 def limits_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Limits:
     """The limits that a mark names; a wrong argument fails the test with the names that there are."""
-    known = [one.name for one in fields(Limits)]
+    known = [field_.name for field_ in fields(Limits)]
     wrong = [name for name in kwargs if name not in known]
     if args or wrong:
         named = repr(wrong[0]) if wrong else "a positional argument"
@@ -94,7 +94,7 @@ class Watch(AbstractContextManager["Watch"]):
             _fail_without_comparison(report)
         if result.failed:
             base = wording.base_folder(report.run)
-            told = (_problem(one, base) for one in result.failed)
+            told = (_problem(problem, base) for problem in result.failed)
             pytest.fail("\n\n".join(["dynadiag: this test exceeds its limits", *told]), pytrace=False)
 
     def assert_no_graph_breaks(self) -> None:
@@ -111,12 +111,14 @@ class Watch(AbstractContextManager["Watch"]):
         report = self._compiled_report()
         calls = {frame.id: frame.call for frame in report.run.frames}
         found = []
-        for one in report.recompiles:
-            call = calls.get(one.frame)
+        for recompile in report.recompiles:
+            call = calls.get(recompile.frame)
             if call is None or call - self._calls_before > after:
-                changed = ", ".join(f"`{change.source}` changed from {change.old} to {change.new}" for change in one.changed)
+                changed = ", ".join(f"`{change.source}` changed from {change.old} to {change.new}" for change in recompile.changed)
                 when = "in a call whose number is not known" if call is None else f"in call {call - self._calls_before}"
-                found.append(_told("recompile", f"{when}: {changed or '; '.join(one.reasons)}", one.own_frame, one.advice, report))
+                found.append(
+                    _told("recompile", f"{when}: {changed or '; '.join(recompile.reasons)}", recompile.own_frame, recompile.advice, report)
+                )
         _fail_for(
             found,
             f"dynadiag: {len(found)} recompile{'s' if len(found) > 1 else ''}"
@@ -126,7 +128,7 @@ class Watch(AbstractContextManager["Watch"]):
     def assert_compiled(self, *, min_graphs: int = 1) -> None:
         """Fail when there are fewer graphs, or with everything that ran eagerly although it was meant to be compiled."""
         report = self._compiled_report()
-        found = [_told(one.kind, one.reason, one.own_frame, one.advice, report) for one in report.fallbacks]
+        found = [_told(fallback.kind, fallback.reason, fallback.own_frame, fallback.advice, report) for fallback in report.fallbacks]
         if report.summary.graphs < min_graphs:
             found.insert(0, f"  {report.summary.graphs} graphs, at least {min_graphs} required")
         _fail_for(found, "dynadiag: not everything was compiled")
@@ -147,8 +149,10 @@ class Watch(AbstractContextManager["Watch"]):
         forget_compiled()
         self._start(_PARITY_CALLS if self._parity else 0)
         _fail_without_comparison(report)
-        wrong = [one for one in report.findings if one.severity == "error"]
-        _fail_for([_told(one.code, one.title, one.where, one.fix, report) for one in wrong], "dynadiag: compiled results differ from eager")
+        wrong = [finding for finding in report.findings if finding.severity == "error"]
+        _fail_for(
+            [_told(item.code, item.title, item.where, item.fix, report) for item in wrong], "dynadiag: compiled results differ from eager"
+        )
         return result
 
     def _compiled_report(self) -> Report:
@@ -174,10 +178,10 @@ def _problem(problem: Problem, base: Any) -> str:
 
 def _told(code: str, title: str, where: Location | None, advice: Sequence[Advice], report: Report) -> str:
     lines = [_place(where, wording.base_folder(report.run), code, title), *_source(where)]
-    for one in advice[:2]:
-        lines.append(f"    fix: {clean(one.text)}")
+    for item in advice[:2]:
+        lines.append(f"    fix: {clean(item.text)}")
         lines += [
-            f"      {mark} {clean_code(row)}" for mark, text in (("-", one.before), ("+", one.after)) for row in (text or "").splitlines()
+            f"      {mark} {clean_code(row)}" for mark, text in (("-", item.before), ("+", item.after)) for row in (text or "").splitlines()
         ]
     return "\n".join(lines)
 

@@ -22,9 +22,9 @@ def changed_sources(run: Run) -> tuple[str, ...]:
     is known of it.
     """
     by_file: dict[str, list[SourceFunction]] = defaultdict(list)
-    for one in run.functions:
-        if Path(one.file).is_absolute() and (one.file in by_file or len(by_file) < _MOST_FILES):
-            by_file[one.file].append(one)
+    for function in run.functions:
+        if Path(function.file).is_absolute() and (function.file in by_file or len(by_file) < _MOST_FILES):
+            by_file[function.file].append(function)
     return tuple(file for file, functions in by_file.items() if _changed(Path(file), functions))
 
 
@@ -38,14 +38,14 @@ def _changed(file: Path, functions: Iterable[SourceFunction]) -> bool:
     if len(data) > _LONGEST_FILE:
         return False
     lines = data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    return any(not _stands_at(lines, one) for one in functions)
+    return any(not _stands_at(lines, function) for function in functions)
 
 
-def _stands_at(lines: list[str], one: SourceFunction) -> bool:
+def _stands_at(lines: list[str], source_function: SourceFunction) -> bool:
     """Whether the recorded lines are there. Indentation is not compared (it was recorded dedented), nor the last line of a long text."""
-    recorded = [line.strip() for line in one.text.rstrip("\n").split("\n")]
-    begin = max(0, one.line - 1)
+    recorded = [line.strip() for line in source_function.text.rstrip("\n").split("\n")]
+    begin = max(0, source_function.line - 1)
     there = [line.strip() for line in lines[begin : begin + len(recorded)]]
-    if len(one.text) >= _MAY_BE_CUT:
+    if len(source_function.text) >= _MAY_BE_CUT:
         recorded, there = recorded[:-1], there[: len(recorded) - 1]
     return recorded == there

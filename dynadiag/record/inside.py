@@ -183,7 +183,7 @@ class Recorder:
         code = stack[-1] if stack else {}  # the frame itself (`log_dynamo_start`, torch/_dynamo/convert_frame.py, 2.6 to 2.15)
         number, line = code.get("filename"), code.get("line")
         if isinstance(number, int) and isinstance(line, int) and log.once(("function", number, line, again)):
-            file = next((text for text, one in structured.interned_strings().items() if one == number), "")
+            file = next((text for text, item in structured.interned_strings().items() if item == number), "")
             resumed = str(code.get("name")).startswith("torch_dynamo_resume_in_")  # its line is that of a break
             self._functions(log, () if resumed or (whole := stacks.whole_function(file, line)) is None else (whole,))
             if again and (text := stacks.function_at(file, line)):
@@ -197,19 +197,19 @@ class Recorder:
             self._sources(log, stacks.innermost_own_statement(stack))
 
     def _sources(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
-        for one in found:
-            if log.once(("source", one["file"], one["line"])):
-                log.artifact("dynadiag_source", one, {})
+        for record in found:
+            if log.once(("source", record["file"], record["line"])):
+                log.artifact("dynadiag_source", record, {})
 
     def _library_functions(self, log: writer.TraceWriter, text: str) -> None:
-        for one in stacks.library_functions_named_in(text):
-            if log.once(("library function", one["file"], one["line"])):
-                log.artifact("dynadiag_library_function", one, {})
+        for record in stacks.library_functions_named_in(text):
+            if log.once(("library function", record["file"], record["line"])):
+                log.artifact("dynadiag_library_function", record, {})
 
     def _functions(self, log: writer.TraceWriter, found: Iterable[dict[str, Any]]) -> None:
-        for one in found:
-            if log.once(("whole function", one["file"], one["line"])):
-                log.artifact("dynadiag_function", one, {})
+        for record in found:
+            if log.once(("whole function", record["file"], record["line"])):
+                log.artifact("dynadiag_function", record, {})
 
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""

@@ -18,7 +18,7 @@ PACKAGES = (
 def machine_facts() -> dict[str, str]:
     """Facts by the names that collect_env gives them."""
     version, system = sys.modules.get("torch.version"), os.uname()
-    libc = "-".join(one for one in platform.libc_ver() if one)
+    libc = "-".join(text for text in platform.libc_ver() if text)
     # `platform.platform()` and `platform.architecture()` would start `uname` and `file` (Python 3.9 to 3.13).
     return {
         "Is debug build": _said(version, "debug"),

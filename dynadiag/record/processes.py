@@ -24,8 +24,8 @@ def wait(child: subprocess.Popen[bytes], seconds: float, wakers: Sequence[int] =
         return _wait_by_polling(child, seconds)
     try:
         poller = select.poll()
-        for one in (descriptor, *wakers):
-            poller.register(one, select.POLLIN)
+        for number in (descriptor, *wakers):
+            poller.register(number, select.POLLIN)
         poller.poll(seconds * 1000)
     finally:
         os.close(descriptor)

@@ -95,13 +95,17 @@ def _settings(file: Path) -> dict[str, Any] | None:
 def _own(settings: dict[str, Any], folder: Path) -> tuple[str, ...]:
     where = f"{folder / 'pyproject.toml'}: {_TABLE}"
     named = settings.get("own", [])
-    if not isinstance(named, list) or not all(isinstance(one, str) and one.strip() for one in named) or len(named) > _MOST_FOLDERS:
+    if (
+        not isinstance(named, list)
+        or not all(isinstance(element, str) and element.strip() for element in named)
+        or len(named) > _MOST_FOLDERS
+    ):
         raise UsageError(f'{where}: own has to be a list of folders, such as own = ["src"]')
     found: dict[str, None] = {}
-    for one in named:
-        path = folder / one
+    for item in named:
+        path = folder / item
         if not path.is_dir():
-            raise UsageError(f"{where}: own names {one!r}, which is no folder in {folder}")
+            raise UsageError(f"{where}: own names {item!r}, which is no folder in {folder}")
         found[str(path.absolute())] = None
         found[str(path.resolve())] = None
     return tuple(found)

@@ -39,7 +39,7 @@ def describe_project(chosen: str | None, prefixes: Sequence[str]) -> dict[str, A
     folder = Path(os.path.realpath(script.parent))
     if script.parent != folder and folder == real.parent:
         names[str(script.parent)] = _name(folder, root)
-        above = next((one for one in script.parent.parents if Path(os.path.realpath(one)) == root), None)
+        above = next((path for path in script.parent.parents if Path(os.path.realpath(path)) == root), None)
         names |= {} if above is None else {str(above): ""}
     return {"project": names, "around": None if around in (None, root) else str(around)}
 
@@ -51,8 +51,8 @@ def _name(path: Path, root: Path) -> str:
 def _marked(folder: Path) -> Path | None:
     """The nearest folder with `.git`, else with `pyproject.toml`, from this one on."""
     above = (folder, *folder.parents)
-    found = next((one for one in above if os.path.lexists(one / ".git")), None)
-    return found or next((one for one in above if os.path.lexists(one / "pyproject.toml")), None)
+    found = next((path for path in above if os.path.lexists(path / ".git")), None)
+    return found or next((item for item in above if os.path.lexists(item / "pyproject.toml")), None)
 
 
 def _script(prefixes: Sequence[str]) -> Path | None:
@@ -61,6 +61,6 @@ def _script(prefixes: Sequence[str]) -> Path | None:
     for name in ((getattr(sys, "argv", None) or [None])[0], getattr(sys.modules.get("__main__"), "__file__", None)):
         if isinstance(name, str) and name and os.path.isfile(name):  # noqa: PTH113 - any text
             path = os.path.abspath(name)  # noqa: PTH100 - links are kept
-            if not any(path.startswith(f"{one}{os.sep}") for one in installed if one):
+            if not any(path.startswith(f"{text}{os.sep}") for text in installed if text):
                 return Path(path)
     return None

@@ -105,7 +105,7 @@ class _Progress:
 
     def wait(self, child: subprocess.Popen[bytes], seconds: float) -> bool:
         """Wait for the end of the program, a signal, or Ctrl-C; whether it has ended. A program that is stopped stops us too."""
-        wakers = [one for one in (self.woken, self.guardian.descriptor) if one is not None]
+        wakers = [item for item in (self.woken, self.guardian.descriptor) if item is not None]
         ended = processes.wait(child, seconds, wakers)
         if self.woken is not None:
             with contextlib.suppress(BlockingIOError):

@@ -47,12 +47,12 @@ class Terminal:
         if number == signal.SIGSTOP or (number == signal.SIGTSTP and not (self._lent or asked)):
             return
         wanted = self._lent or number != signal.SIGTSTP
-        before = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTSTP, signal.SIGCONT)}
+        before = {literal: signal.signal(literal, signal.SIG_DFL) for literal in (signal.SIGTSTP, signal.SIGCONT)}
         self.take_back()
         # As the terminal does it to a group. Without a shell that looks after jobs the kernel ignores it, and both go on.
         os.killpg(0, number)
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signals, handler in before.items():
+            signal.signal(signals, handler)
         if not wanted or not self.lend(group):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGCONT)

@@ -147,7 +147,7 @@ def _kernels_kept(out: Path) -> Iterator[None]:
 
 def _is_trained(candidate: Candidate, setting: Setting) -> bool:
     """Whether torch's own back end makes a backward in nearly every question."""
-    needs = any(isinstance(one, TensorInput) and one.requires_grad for one in candidate.inputs)
+    needs = any(isinstance(input_, TensorInput) and input_.requires_grad for input_ in candidate.inputs)
     return needs and setting.grad and setting.backend in LAYERS[1:]
 
 

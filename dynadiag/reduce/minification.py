@@ -143,7 +143,7 @@ def minify_target(
             shutil.move(Path(folder) / "capture", minification.directory / "capture")
     except OSError as error:
         raise OutputError(f"cannot write the captured graph: {error.strerror or error}") from error
-    return minification.of_graphs([minification.directory / "capture" / one.name for one in taken])
+    return minification.of_graphs([minification.directory / "capture" / path.name for path in taken])
 
 
 def _check(options: SessionOptions) -> None:

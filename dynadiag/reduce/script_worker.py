@@ -85,7 +85,7 @@ def _import_once(program: Program) -> None:
     import_dynamo(inductor=False)
     import_for_sizes()
     names = imported(program)
-    for statement in (one for name in ("torch", *_IMPORTED_ONCE) for one in names.get(name, ())):
+    for statement in (child for name in ("torch", *_IMPORTED_ONCE) for child in names.get(name, ())):
         with contextlib.suppress(Exception):
             exec(compile(ast.Module([statement], []), "imports", "exec"), {})
 

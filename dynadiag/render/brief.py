@@ -144,7 +144,9 @@ class _Below:
             )
             if (plan := next(filter(fits, plans), None)) is not None:
                 return plan
-        alone = [_Plan(rows=rows, notes=notes, findings=tuple((one, length) for one in wanted[:1])) for rows, notes, length in _SHORTER]
+        alone = [
+            _Plan(rows=rows, notes=notes, findings=tuple((finding, length) for finding in wanted[:1])) for rows, notes, length in _SHORTER
+        ]
         return next(filter(fits, alone), alone[-1])
 
     def _closing(self, plan: _Plan, page: Page) -> None:
@@ -191,7 +193,7 @@ def _hidden(report: Report, shown: Sequence[tuple[Finding, Length]], notes: int)
     dynamos = sum(graph.kind == "dynamo" for graph in report.run.graphs)
     tables = {
         "recompiled value": len(report.transitions),
-        "fallback": sum(one.id not in told for one in report.fallbacks),
+        "fallback": sum(fallback.id not in told for fallback in report.fallbacks),
         "mutation": len(report.mutations),
         "graph": dynamos or len(report.run.graphs),
         "rank difference": len(report.ranks),

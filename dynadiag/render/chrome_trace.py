@@ -47,7 +47,7 @@ def _process(
     yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": label}}
     if rank is not None:
         yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": rank}}
-    recompiles = {one.frame: one for one in report.recompiles}
+    recompiles = {recompile.frame: recompile for recompile in report.recompiles}
     lanes = 0
     for span, lane in _lanes(spans):
         lanes = max(lanes, lane + 1)
@@ -79,7 +79,7 @@ def _told(frame: Frame | None) -> dict[str, str]:
 def _lanes(spans: Sequence[Span]) -> Iterator[tuple[Span, int]]:
     """Each phase with the first track on which it lies inside what is open there; torch does not record which thread it was."""
     lanes: list[list[float]] = []
-    for span in sorted(spans, key=lambda one: (one.began_us, -one.took_us)):
+    for span in sorted(spans, key=lambda pair: (pair.began_us, -pair.took_us)):
         end = span.began_us + span.took_us
         for number in range(len(lanes) + 1):
             if number == len(lanes):

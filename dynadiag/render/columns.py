@@ -60,7 +60,7 @@ class Layout:
 
 def text_width(text: str, character: float) -> float:
     """How wide a text is at most; East Asian characters are twice as wide."""
-    return character * (len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text))
+    return character * (len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(name) in "WF" else 1 for name in text))
 
 
 def fit(text: str, room: float, character: float) -> str:
@@ -249,7 +249,7 @@ def _route(
             left_out.append(link)
     taken: list[list[tuple[int, int]]] = [[] for _ in range(LANES)]
     spans = {tail: (line_of[tail], max(line_of[link.head] for link in found)) for tail, found in skipping.items()}
-    for tail in sorted(spans, key=lambda one: (spans[one][1] - spans[one][0], one)):
+    for tail in sorted(spans, key=lambda number: (spans[number][1] - spans[number][0], number)):
         first, last = spans[tail]
         free = next((lane for lane, spots in enumerate(taken) if all(last < a or b < first for a, b in spots)), None)
         if free is None:

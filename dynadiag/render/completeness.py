@@ -17,7 +17,7 @@ def completeness(run: Run) -> tuple[bool | None, str | None]:
         return None, not_ended(run.info) or (FOREIGN if all(process.pid is None for process in run.processes) else _ALONE)
     ended = {(process.pid, process.parent_pid) for process in run.processes if process.finished and process.pid is not None}
     # After os.execv the same process goes on with a log of its own, and only the last program in it comes to its exit.
-    lost = next((one for one in run.processes if not one.finished and (one.pid, one.parent_pid) not in ended), None)
+    lost = next((item for item in run.processes if not item.finished and (item.pid, item.parent_pid) not in ended), None)
     if lost is None:
         return True, None
     if run.info.exit_status != 0:

@@ -20,9 +20,9 @@ _Made = TypeVar("_Made")
 def dumps(told: Document) -> str:
     """The document as JSON: its rows as cells of parts, whatever made them."""
     sections = [
-        {name: value for name, value in asdict(_plain(one)).items() if name != "row"}
-        | {"items": [[[asdict(part) for part in cell] for cell in one.row(item)] for item in one.items]}
-        for one in told.sections
+        {name: value for name, value in asdict(_plain(section)).items() if name != "row"}
+        | {"items": [[[asdict(part) for part in cell] for cell in section.row(item)] for item in section.items]}
+        for section in told.sections
     ]
     return finite_json.dumps({"format": FORMAT, **asdict(_without_sections(told)), "sections": sections}, indent=1) + "\n"
 
@@ -46,44 +46,46 @@ def loads(text: str) -> Document:
     )
 
 
-def _headline(one: dict[str, Any]) -> Headline:
-    return Headline(word=_text(one.get("word")), what=_text(one.get("what")), said=_text(one.get("said")), tone=_tone(one))
+def _headline(record: dict[str, Any]) -> Headline:
+    return Headline(word=_text(record.get("word")), what=_text(record.get("what")), said=_text(record.get("said")), tone=_tone(record))
 
 
-def _section(one: dict[str, Any]) -> Section:
-    block, depth = one.get("block"), one.get("depth")
+def _section(record: dict[str, Any]) -> Section:
+    block, depth = record.get("block"), record.get("depth")
     return Section(
-        title=_text(one.get("title")),
-        said=_text(one.get("said")),
-        lines=_texts(one.get("lines")),
-        columns=_each(one.get("columns"), _column),
-        items=[tuple(_each(cell, _part) for cell in _list(row)) for row in _list(one.get("items"))],
-        unit=_text(one.get("unit")),
-        closing=_text(one.get("closing")),
-        as_entries=bool(one.get("as_entries")),
-        points=_texts(one.get("points")),
+        title=_text(record.get("title")),
+        said=_text(record.get("said")),
+        lines=_texts(record.get("lines")),
+        columns=_each(record.get("columns"), _column),
+        items=[tuple(_each(cell, _part) for cell in _list(row)) for row in _list(record.get("items"))],
+        unit=_text(record.get("unit")),
+        closing=_text(record.get("closing")),
+        as_entries=bool(record.get("as_entries")),
+        points=_texts(record.get("points")),
         block=_block(block) if isinstance(block, dict) else None,
-        pictures=_pairs(one.get("pictures")),
-        brief=bool(one.get("brief")),
+        pictures=_pairs(record.get("pictures")),
+        brief=bool(record.get("brief")),
         depth=max(1, min(6, depth)) if isinstance(depth, int) else 2,
     )
 
 
-def _column(one: dict[str, Any]) -> Column:
-    return Column(_text(one.get("heading")), bool(one.get("numeric")), bool(one.get("fold")), _text(one.get("label")))
+def _column(record: dict[str, Any]) -> Column:
+    return Column(_text(record.get("heading")), bool(record.get("numeric")), bool(record.get("fold")), _text(record.get("label")))
 
 
-def _block(one: dict[str, Any]) -> Block:
-    language = one.get("language")
-    return Block(text=_text(one.get("text")), language=language if language in _LANGUAGES else "text")
+def _block(record: dict[str, Any]) -> Block:
+    language = record.get("language")
+    return Block(text=_text(record.get("text")), language=language if language in _LANGUAGES else "text")
 
 
-def _part(one: dict[str, Any]) -> Part:
-    return Part(_text(one.get("text")), _limit(one.get("limit")), bool(one.get("code")), _text(one.get("before")), _tone(one))
+def _part(record: dict[str, Any]) -> Part:
+    return Part(
+        _text(record.get("text")), _limit(record.get("limit")), bool(record.get("code")), _text(record.get("before")), _tone(record)
+    )
 
 
-def _tone(one: dict[str, Any]) -> Tone:
-    return next((tone for tone in _TONES if tone == one.get("tone")), "plain")
+def _tone(record: dict[str, Any]) -> Tone:
+    return next((tone for tone in _TONES if tone == record.get("tone")), "plain")
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
@@ -94,8 +96,8 @@ def _limit(value: Any) -> int:
     return max(1, min(_MOST, value)) if isinstance(value, int) else _MOST
 
 
-def _plain(one: Section) -> Section:
-    return Section(**{name: getattr(one, name) for name in one.__slots__ if name not in ("items", "row")})
+def _plain(section: Section) -> Section:
+    return Section(**{name: getattr(section, name) for name in section.__slots__ if name not in ("items", "row")})
 
 
 def _without_sections(told: Document) -> Document:
@@ -115,4 +117,4 @@ def _list(value: Any) -> list[Any]:
 
 
 def _each(value: Any, made: Callable[[dict[str, Any]], _Made]) -> tuple[_Made, ...]:
-    return tuple(made(one) for one in _list(value) if isinstance(one, dict))
+    return tuple(made(item) for item in _list(value) if isinstance(item, dict))

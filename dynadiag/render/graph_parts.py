@@ -75,11 +75,11 @@ def cut(view: GraphView, marks: Sequence[bool] | None = None) -> Parts:
     found = repeats(_tokens(made, marks), sources, _Phase(made, sources).score) if len(view.drawn) > SMALL else []
     room = max(2, OUTER_AT_MOST // (len(found) + 1))
     position = 0
-    for one in [*found, Repeat(len(made.units), 0, 0)]:
-        _plain(made, list(range(position, one.start)), room)
-        if one.count:
-            _repeated(made, one, sources, marks)
-        position = one.end
+    for repeat in [*found, Repeat(len(made.units), 0, 0)]:
+        _plain(made, list(range(position, repeat.start)), room)
+        if repeat.count:
+            _repeated(made, repeat, sources, marks)
+        position = repeat.end
     return made
 
 
@@ -95,7 +95,7 @@ def _units(view: GraphView, marks: Sequence[bool] | None) -> list[range]:
     for _, members in groupby(range(len(keys)), key=keys.__getitem__):
         length = len(list(members))
         modules = Counter(view.drawn[position].modules for position in range(start, start + length))
-        siblings = len({one[:-1] for one in modules}) == 1 and all(inside[one] == count for one, count in modules.items() if one)
+        siblings = len({module[:-1] for module in modules}) == 1 and all(inside[pair] == count for pair, count in modules.items() if pair)
         if len(modules) == 1 or siblings:
             found.append(range(start, start + length))
         else:
@@ -148,15 +148,15 @@ class _Phase:
         return (-depth, crossing, (line.line or 0) if line is not None else 0)
 
 
-def _repeated(made: Parts, one: Repeat, sources: Sequence[Sequence[int]], marks: Sequence[bool] | None) -> None:
+def _repeated(made: Parts, repeat: Repeat, sources: Sequence[Sequence[int]], marks: Sequence[bool] | None) -> None:
     """The panel of a repeated block, with what repeats inside it as a panel of its own."""
-    offsets = tuple(block * one.length for block in range(one.count))
-    body = list(range(one.start, one.start + one.length))
+    offsets = tuple(block * repeat.length for block in range(repeat.count))
+    body = list(range(repeat.start, repeat.start + repeat.length))
     outer = _frame(made, body, offsets, len(common_modules(made.nodes(body))))
-    inside = [tuple(source - one.start for source in sources[unit] if source >= one.start) for unit in body]
+    inside = [tuple(source - repeat.start for source in sources[unit] if source >= repeat.start) for unit in body]
     tokens = _tokens(made, marks)
     phase = _Phase(made, sources)
-    found = repeats([tokens[unit] for unit in body], inside, lambda first, length: phase.score(one.start + first, length), least=4)
+    found = repeats([tokens[unit] for unit in body], inside, lambda first, length: phase.score(repeat.start + first, length), least=4)
     position = 0
     for part in [*found, Repeat(len(body), 0, 0)]:
         _modules_inside(made, body[position : part.start], outer, offsets)

@@ -245,7 +245,7 @@ def _within(path: str) -> str:
 def _range(first: str, last: str) -> str:
     """`layer.0 … 11` for `layer.0` and `layer.11`: paths that differ in one number."""
     a, b = first.split("."), last.split(".")
-    apart = [at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other]
+    apart = [at for at, (name, other) in enumerate(zip(a, b, strict=False)) if name != other]
     if first == last or len(a) != len(b) or len(apart) != 1 or not (_NUMBER.fullmatch(a[apart[0]]) and _NUMBER.fullmatch(b[apart[0]])):
         return end_of(first, _TITLE)
     a[apart[0]] += f" … {b[apart[0]]}"

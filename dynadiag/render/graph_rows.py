@@ -43,7 +43,7 @@ def fold(made: Parts, apart: Callable[[int], Hashable] = lambda unit: None) -> l
         open_parts = [number for number, level in enumerate(levels) if level < _LEVELS and len(rows[number]) > 1]
         if not open_parts:
             break
-        number = max(open_parts, key=lambda one: (len(rows[one]), -one))
+        number = max(open_parts, key=lambda item: (len(rows[item]), -item))
         levels[number] += 1
         room = max(2, ROWS_AT_MOST * len(made.parts[number].units) // total - len(made.parts) // 2)
         folded = _folded(made, made.parts[number], levels[number], apart, room)
@@ -143,7 +143,7 @@ def _note(made: Parts, positions: Sequence[int], every: Sequence[int]) -> str:
     if len(positions) > _MANY and len({view.drawn[position].target for position in positions}) > 1:
         return clean(wording.top_ops(Counter(short_name(view.drawn[position].target) for position in positions), 3), limit=_NAME)
     step = 1 if len({view.drawn[position].target for position in positions}) == 1 else len(positions)
-    texts = {one.text for one in (view.tensors[position] for position in every[step - 1 :: step]) if one is not None}
+    texts = {tensor.text for tensor in (view.tensors[position] for position in every[step - 1 :: step]) if tensor is not None}
     if len(texts) == 1:
         return clean(texts.pop(), limit=_NAME)
     return f"{len(texts)} shapes" if texts else ""
@@ -160,7 +160,7 @@ def _written(made: Parts, positions: Sequence[int]) -> tuple[str, ...]:
     listed = ", ".join(end_of(clean(name, limit=400), _WRITTEN) for name in shown)
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     made_by = [view.tensors[position] if _PARTLY.search(view.drawn[position].target) is None else None for position in writers]
-    sizes = [one.size for one in made_by if one is not None and one.size is not None]
+    sizes = [tensor.size for tensor in made_by if tensor is not None and tensor.size is not None]
     return (f"writes {listed}{more}{f' · {bytes_text(sum(sizes))}' if len(sizes) == len(writers) else ''}",)
 
 

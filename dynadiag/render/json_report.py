@@ -85,7 +85,7 @@ def _entry(value: Any) -> dict[str, Any]:
     values = _VALUES.get(kind)
     if values is None:
         names = _field_names(kind)
-        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda one: [getattr(one, name) for name in names]
+        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda item: [getattr(item, name) for name in names]
     return dict(zip(_FIELDS[kind], values(value), strict=True))
 
 
@@ -362,16 +362,16 @@ def _compiled_work(run: Run) -> dict[str, Any] | None:
     }
     calls = [
         {
-            "process": one.process,
-            "function": one.function,
-            "call": one.call,
-            "operators": one.in_graphs + one.outside,
-            "operators_compiled": one.in_graphs,
-            "graphs": one.graphs,
-            "breaks": breaks_in(one, run),
-            "eager_part": one.eager is not None,
+            "process": item.process,
+            "function": item.function,
+            "call": item.call,
+            "operators": item.in_graphs + item.outside,
+            "operators_compiled": item.in_graphs,
+            "graphs": item.graphs,
+            "breaks": breaks_in(item, run),
+            "eager_part": item.eager is not None,
         }
-        for one in run.work
+        for item in run.work
     ]
     return dict(plain(entry | {"calls": calls}))
 

@@ -87,9 +87,9 @@ def bars_legend(found: Ladder) -> str | None:
 
 def that_matter(found: Ladder) -> list[Function]:
     """The functions that a short ladder shows, the outermost of them at depth 0."""
-    shown = [one for one in found.functions if one.matters and one.rungs]
-    least = min((one.depth for one in shown), default=0)
-    return [replace(one, depth=one.depth - least) for one in shown]
+    shown = [function for function in found.functions if function.matters and function.rungs]
+    least = min((item.depth for item in shown), default=0)
+    return [replace(element, depth=element.depth - least) for element in shown]
 
 
 def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
@@ -97,18 +97,20 @@ def folded(rungs: Sequence[Rung], *, keep: int = 1) -> Iterator[Rung | Fold]:
 
     Lines with something at their right always stay, and so do breaks.
     """
-    shown = [one for one in rungs if one.notes or set(one.bars) | {one.state} != {"plain"}]
+    shown = [item for item in rungs if item.notes or set(item.bars) | {item.state} != {"plain"}]
     run: list[Rung] = []
-    for one in shown:
-        if run and ((one.state, one.bars) != (run[0].state, run[0].bars) or one.graphs[:1] != run[0].graphs[:1] or one.notes or one.broke):
+    for rung in shown:
+        if run and (
+            (rung.state, rung.bars) != (run[0].state, run[0].bars) or rung.graphs[:1] != run[0].graphs[:1] or rung.notes or rung.broke
+        ):
             yield from _run_of(run, keep)
             run = []
-        run.append(one)
+        run.append(rung)
     yield from _run_of(run, keep)
 
 
 def _run_of(run: Sequence[Rung], keep: int) -> Iterator[Rung | Fold]:
-    keep = max(keep, int(any(one.notes or one.broke for one in run[:1])))
+    keep = max(keep, int(any(rung.notes or rung.broke for rung in run[:1])))
     if len(run) <= keep + 1:
         yield from run
     else:

@@ -53,10 +53,10 @@ class _Collector:
         self.notes: list[str] = []
         self.drafts: dict[tuple[str, int | None, str], Draft] = {}
         self.by_file: dict[str, list[SourceFunction]] = defaultdict(list)
-        for one in report.run.functions:
-            self.by_file[one.file].append(one)
-        self.frames = {one.id: one for one in report.run.frames}
-        self.graphs = {one.id: one for one in report.run.graphs}
+        for function in report.run.functions:
+            self.by_file[function.file].append(function)
+        self.frames = {frame.id: frame for frame in report.run.frames}
+        self.graphs = {graph.id: graph for graph in report.run.graphs}
 
     def collect(self) -> Ladder:
         for frame in self.run.frames:
@@ -82,24 +82,24 @@ class _Collector:
         if len(ordered) > _MOST_FUNCTIONS:
             self.notes.append(f"{_MOST_FUNCTIONS} of {len(ordered):,} functions are shown")
         shown = ordered[:_MOST_FUNCTIONS]
-        bars, by_rank = self._ranks([one for one, _ in shown])
+        bars, by_rank = self._ranks([draft for draft, _ in shown])
         functions = [
-            self._finished(one, depth, [states.get(group[0], {}) for group in bars.groups])
-            for (one, depth), states in zip(shown, by_rank, strict=True)
+            self._finished(item, depth, [states.get(group[0], {}) for group in bars.groups])
+            for (item, depth), states in zip(shown, by_rank, strict=True)
         ]
         return Ladder(tuple(functions), tuple(self.notes), bars.names)
 
     def _ranks(self, drafts: Sequence[Draft]) -> tuple[RankBars, list[dict[int, dict[int, State]]]]:
         """Which ranks differ, and for each function what became of its lines on each rank."""
-        numbers = sorted({one.rank for one in self.run.processes if one.rank is not None})
+        numbers = sorted({process.rank for process in self.run.processes if process.rank is not None})
         if len(numbers) < 2:
             return RankBars(), [{} for _ in drafts]
-        read = sorted({one.rank for one in self.run.processes if one.rank is not None and one.alike is None})[:_MOST_RANKS]
-        ranks = {one.index: one.rank for one in self.run.processes if one.rank in read and one.alike is None}
-        process_of = {name: self.frames[one.frame].key.process for name, one in self.graphs.items() if one.frame in self.frames}
-        by_rank = [one.by_rank(ranks, process_of) for one in drafts]
+        read = sorted({item.rank for item in self.run.processes if item.rank is not None and item.alike is None})[:_MOST_RANKS]
+        ranks = {element.index: element.rank for element in self.run.processes if element.rank in read and element.alike is None}
+        process_of = {name: self.frames[graph.frame].key.process for name, graph in self.graphs.items() if graph.frame in self.frames}
+        by_rank = [draft.by_rank(ranks, process_of) for draft in drafts]
         # Of equal ranks the lowest was read; the others are as it is.
-        alike = {one.rank: ranks[one.alike] for one in self.run.processes if one.rank is not None and one.alike in ranks}
+        alike = {entry.rank: ranks[entry.alike] for entry in self.run.processes if entry.rank is not None and entry.alike in ranks}
         bars = rank_bars(by_rank, {**alike, **{rank: rank for rank in read}})
         if bars.left:
             self.notes.append(f"{wording.plural(bars.left, 'more rank')} {'differs' if bars.left == 1 else 'differ'}, without a bar")
@@ -113,8 +113,8 @@ class _Collector:
         """The function that a place of the user's own code is in; made where it is not known yet and `make` asks for it."""
         if place is None or place.line is None or place.line < 1 or not is_own_file(place.file, self.run) or is_generated(place):
             return None
-        around = [one for one in self.by_file[place.file] if one.line <= place.line <= one.line + one.text.count("\n")]
-        whole = max(around, key=lambda one: one.line, default=None)
+        around = [item for item in self.by_file[place.file] if item.line <= place.line <= item.line + item.text.count("\n")]
+        whole = max(around, key=lambda element: element.line, default=None)
         name = source_function(place.function) or "<module>"
         key = (place.file, None, name) if whole is None else (whole.file, whole.line, whole.name)
         if key not in self.drafts and make:
@@ -148,8 +148,8 @@ class _Collector:
     def _begin(self, frame: Frame) -> int:
         """A line inside the frame's function: a decorated function begins at its decorator."""
         line = resume_line(frame.name) or frame.line or 0
-        behind = [one.line for one in self.by_file[frame.file or ""] if line <= one.line <= line + 50]
-        known = any(one.line <= line <= one.line + one.text.count("\n") for one in self.by_file[frame.file or ""])
+        behind = [source_function.line for source_function in self.by_file[frame.file or ""] if line <= source_function.line <= line + 50]
+        known = any(item.line <= line <= item.line + item.text.count("\n") for item in self.by_file[frame.file or ""])
         return min(behind) if behind and (not known or line in behind) else line
 
     def _adopt(self, found: Draft, parent: Draft | None) -> None:
@@ -195,8 +195,8 @@ class _Collector:
     def _site(self, site: GraphBreak) -> None:
         """The line that broke, and the calls that led to it from the frame that Dynamo compiled."""
         entered = (self.frames[name] for name in site.frames if name in self.frames)
-        compiled = {(one.file, source_function(one.name)) for one in entered}
-        begins = [at for at, one in enumerate(site.stack) if (one.file, source_function(one.function)) in compiled]
+        compiled = {(frame.file, source_function(frame.name)) for frame in entered}
+        begins = [at for at, location in enumerate(site.stack) if (location.file, source_function(location.function)) in compiled]
         stack = site.stack[begins[-1] :] if begins else ()
         own = site.own_frame
         for place in (*stack, *((own,) if own is not None else ())):
@@ -207,11 +207,11 @@ class _Collector:
 
     def _versions(self) -> None:
         """Recompiles at the first line of the graph of the version that was compiled first."""
-        limits = {one.frame for one in self.report.fallbacks if one.kind == "recompile_limit"}
+        limits = {fallback.frame for fallback in self.report.fallbacks if fallback.kind == "recompile_limit"}
         again: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
         for frame in self.run.frames:
             again[frame.key.process, frame.key.epoch, frame.key.frame, frame.file, frame.name].append(frame)
-        recompiled = {one.frame for one in self.report.recompiles}
+        recompiled = {recompile.frame for recompile in self.report.recompiles}
         first_graphs: dict[str, str] = {}
         begins: dict[Draft, dict[str, int]] = {}
         told: dict[tuple[Draft, int, str], int] = defaultdict(int)
@@ -219,7 +219,7 @@ class _Collector:
             if graph.kind == "dynamo":
                 first_graphs.setdefault(graph.frame, graph.id)
         for versions in again.values():
-            count = sum(one.id in recompiled for one in versions)
+            count = sum(version.id in recompiled for version in versions)
             found = self._at(Location(versions[0].file or "", self._begin(versions[0]), versions[0].name))
             if not count or found is None:
                 continue
@@ -227,19 +227,19 @@ class _Collector:
             if found not in begins:
                 begins[found] = {name: line for line in sorted(found.graphs, reverse=True) for name in found.graphs[line]}
             line = begins[found].get(graph_id or "") or resume_line(versions[0].name) or found.line or versions[0].line or 0
-            hit = ", limit hit: later calls run in Python" if any(one.id in limits for one in versions) else ""
+            hit = ", limit hit: later calls run in Python" if any(item.id in limits for item in versions) else ""
             told[found, line, hit] += count
         for (found, line, hit), count in told.items():
             found.notes[line][f"recompiled {'once' if count == 1 else f'{count:,} times'}{hit}"] = None
 
     def _writes(self) -> None:
-        for one in self.report.mutations:
-            if not one.bytes_written_back:
+        for mutation in self.report.mutations:
+            if not mutation.bytes_written_back:
                 continue
-            for site in one.sites[:4]:
+            for site in mutation.sites[:4]:
                 file, line = site.get("file"), site.get("line")
                 if isinstance(file, str) and isinstance(line, int) and (found := self._at(Location(file, line))) is not None:
-                    found.notes[line][f"{one.bytes_written_back:,} B copied back"] = None
+                    found.notes[line][f"{mutation.bytes_written_back:,} B copied back"] = None
 
     # -- rows
 
@@ -253,7 +253,7 @@ class _Collector:
         for line in lines:
             rung = self._rung(draft, line, known.get(line, ""), states)
             if on_ranks:
-                wide, *thin = [one.get(line, "plain") for one in on_ranks]
+                wide, *thin = [mapping.get(line, "plain") for mapping in on_ranks]
                 rung = replace(rung, state=wide, bars=tuple(thin))
             new = [name for name in rung.graphs[:1] if name not in said_graphs] if rung.state == "graph" else []
             said_graphs.update(new)
@@ -299,7 +299,7 @@ class _Collector:
         if names := may_break(code):
             yield f"may break too: {', '.join(names)}"
         for name in dict.fromkeys(CALLED.findall(code)):
-            inner = [one for one in self.by_file[draft.file] if one.name.rpartition(".")[2] == name]
+            inner = [source_function for source_function in self.by_file[draft.file] if source_function.name.rpartition(".")[2] == name]
             if len(inner) == 1 and (inner[0].file, inner[0].line, inner[0].name) not in self.drafts:
                 rows = ((inner[0].line + at, may_break(row)) for at, row in enumerate(inner[0].text.split("\n")))
                 if told := [f"{', '.join(found)} at {line}" for line, found in rows if found]:
@@ -342,13 +342,13 @@ def _stacks(graph: Graph) -> Iterator[tuple[Location, ...]]:
 def _preorder(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, int]]:
     """Callers before what they call, else in order of appearance, with the depth."""
     below: dict[int, list[Draft]] = defaultdict(list)
-    for one in drafts:
-        below[id(one.parent)].append(one)
-    waiting = [(one, 0) for one in reversed(below[id(None)])]
+    for draft in drafts:
+        below[id(draft.parent)].append(draft)
+    waiting = [(item, 0) for item in reversed(below[id(None)])]
     while waiting:
-        one, depth = waiting.pop()
-        yield one, depth
-        waiting += [(inner, depth + 1) for inner in reversed(below.get(id(one), []))]
+        draft, depth = waiting.pop()
+        yield draft, depth
+        waiting += [(inner, depth + 1) for inner in reversed(below.get(id(draft), []))]
 
 
 def _name_of(place: Location | None) -> str:

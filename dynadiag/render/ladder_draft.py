@@ -104,7 +104,7 @@ class RankBars:
     @property
     def names(self) -> tuple[str, ...]:
         """Each group in words: `rank 1`, `ranks 0, 2-7`."""
-        return tuple(f"rank{'s' if len(one) > 1 else ''} {rank_numbers(one)}" for one in self.groups)
+        return tuple(f"rank{'s' if len(group) > 1 else ''} {rank_numbers(group)}" for group in self.groups)
 
 
 def rank_bars(states: Sequence[Mapping[int, Mapping[int, State]]], ranks: Mapping[int, int]) -> RankBars:
@@ -114,21 +114,21 @@ def rank_bars(states: Sequence[Mapping[int, Mapping[int, State]]], ranks: Mappin
     """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     patterns = {
-        rank: tuple((at, tuple(sorted(one[rank].items()))) for at, one in enumerate(states) if one.get(rank))
+        rank: tuple((at, tuple(sorted(mapping[rank].items()))) for at, mapping in enumerate(states) if mapping.get(rank))
         for rank in set(ranks.values())
     }
     for rank, read in sorted(ranks.items()):
         groups[patterns[read]].append(rank)
     if len(groups) < 2:
         return RankBars()
-    ordered = sorted(map(tuple, groups.values()), key=lambda one: (-len(one), one))
+    ordered = sorted(map(tuple, groups.values()), key=lambda pair: (-len(pair), pair))
     kept = ordered[: 1 + MOST_BARS]
     return RankBars((kept[0], *sorted(kept[1:])), sum(map(len, ordered[1 + MOST_BARS :])))
 
 
 def may_break(code: str) -> list[str]:
     """The calls of a line at which Dynamo often breaks; nothing of a comment."""
-    return [f"{one})" for one in dict.fromkeys(_MAY_BREAK.findall(code.partition("  #")[0]))] if not code.lstrip().startswith("#") else []
+    return [f"{item})" for item in dict.fromkeys(_MAY_BREAK.findall(code.partition("  #")[0]))] if not code.lstrip().startswith("#") else []
 
 
 def _tree(text: str | None) -> ast.Module | None:
@@ -145,14 +145,14 @@ def _statement_lines(first: int | None, text: str | None) -> list[int]:
     found: set[int] = set()
     waiting: list[ast.AST] = [*getattr(tree.body[0], "body", ())]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.ExceptHandler | ast.match_case):
-            waiting += one.body
-        if not isinstance(one, ast.stmt) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
+        node = waiting.pop()
+        if isinstance(node, ast.ExceptHandler | ast.match_case):
+            waiting += node.body
+        if not isinstance(node, ast.stmt) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             continue
-        parts = [part for name in ("body", "orelse", "finalbody", "handlers", "cases") for part in getattr(one, name, ())]
+        parts = [part for name in ("body", "orelse", "finalbody", "handlers", "cases") for part in getattr(node, name, ())]
         inner = [part.lineno for part in parts if isinstance(part, ast.stmt)]
-        last = min(inner) - 1 if inner else one.end_lineno or one.lineno
-        found.update(range(one.lineno, max(one.lineno, last) + 1))
-        waiting += [] if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else parts
+        last = min(inner) - 1 if inner else node.end_lineno or node.lineno
+        found.update(range(node.lineno, max(node.lineno, last) + 1))
+        waiting += [] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else parts
     return sorted(first - 1 + line for line in found)

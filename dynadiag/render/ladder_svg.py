@@ -53,16 +53,16 @@ class _Drawing:
         self._add("rect", None, {"class": "bg", "width": "100%", "height": "100%"})
         self._add("text", _text(title, 110), {"class": "h", "x": _EDGE, "y": 24})
         rows = 0
-        for number, one in enumerate(functions):
-            lines = list(folded(one.rungs, keep=2))
+        for number, function in enumerate(functions):
+            lines = list(folded(function.rungs, keep=2))
             if rows + len(lines) > ROWS_AT_MOST and rows:
                 self._add("text", f"{len(functions) - number} more functions", {"class": "s", "x": _CODE, "y": self.y + 18})
                 self.y += 24
                 break
             rows += len(lines)
-            self._head(one)
+            self._head(function)
             for row in lines[:ROWS_AT_MOST]:
-                self._fold(row, one.depth) if isinstance(row, Fold) else self._row(row, one.depth)
+                self._fold(row, function.depth) if isinstance(row, Fold) else self._row(row, function.depth)
         self._legend()
         if bars:
             self.y += 18
@@ -79,15 +79,15 @@ class _Drawing:
         element.text = text
         return element
 
-    def _head(self, one: Function) -> None:
-        x, y = _EDGE + one.depth * _INDENT, self.y
+    def _head(self, function: Function) -> None:
+        x, y = _EDGE + function.depth * _INDENT, self.y
         self._add("path", None, {"class": "rule", "d": f"M{x:g} {y + 8:g}H{WIDTH - _EDGE:g}"})
-        name = _text(one.name, 60)
-        place = wording.path(one.file, self.base) + ("" if one.line is None else f":{one.line}")
+        name = _text(function.name, 60)
+        place = wording.path(function.file, self.base) + ("" if function.line is None else f":{function.line}")
         self._add("text", name, {"class": "h", "x": x, "y": y + 28})
-        room = int((WIDTH - x - _EDGE - 8.2 * len(name)) / _SANS_WIDTH) - len(one.said) - 4
+        room = int((WIDTH - x - _EDGE - 8.2 * len(name)) / _SANS_WIDTH) - len(function.said) - 4
         self._add("text", _end(place, max(room, 8)), {"class": "s", "x": x + 8.2 * len(name) + 8, "y": y + 28})
-        self._add("text", _text(one.said, 80), {"class": "s", "x": WIDTH - _EDGE, "y": y + 28, "text-anchor": "end"})
+        self._add("text", _text(function.said, 80), {"class": "s", "x": WIDTH - _EDGE, "y": y + 28, "text-anchor": "end"})
         self.y += _HEAD
 
     def _row(self, rung: Rung, depth: int) -> None:
@@ -113,7 +113,7 @@ class _Drawing:
     def _said(self, rung: Rung, y: float, group: ElementTree.Element, right: float, room: float) -> float:
         """Torch's ids as chips and the words before them, from the right; where they begin."""
         left = right
-        for mark in reversed([clean(one, limit=12) for one in rung.marks[:3]]):
+        for mark in reversed([clean(word, limit=12) for word in rung.marks[:3]]):
             width = 7.0 * len(mark) + 10
             self._add("rect", None, {"class": "break", "rx": 8, "x": left - width, "y": y + 2, "width": width, "height": 16}, group)
             self._add("text", xml_text(mark), {"class": "t", "x": left - width / 2, "y": y + 14, "text-anchor": "middle"}, group)

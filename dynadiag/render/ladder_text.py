@@ -36,16 +36,16 @@ def print_ladder(
     shown = that_matter(found)
     total = len(shown)
     left = rows
-    for number, one in enumerate(shown[:functions]):
-        lines = list(folded(one.rungs))
+    for number, function in enumerate(shown[:functions]):
+        lines = list(folded(function.rungs))
         if left is not None and len(lines) > left:
-            lines = list(folded(one.rungs, keep=0))
+            lines = list(folded(function.rungs, keep=0))
         if left is not None and number and (len(lines) > left or left <= 0):
             functions = number
             break
-        _head(one, page, base)
+        _head(function, page, base)
         for row in lines if left is None else lines[:left]:
-            _fold(row, one, page) if isinstance(row, Fold) else _row(row, one, page)
+            _fold(row, function, page) if isinstance(row, Fold) else _row(row, function, page)
         if left is not None:
             _more(len(lines) - left, page)
             left -= len(lines)
@@ -61,7 +61,7 @@ def print_ladder(
 
 def _bars(state: State, bars: Sequence[State], page: Page) -> Text:
     """The marks at the left of a line: thin ones of ranks that differ, and the wide one."""
-    marks = [(_THIN.get(one, _MARKS[one][0]) if page.unicode else _MARKS[one][1], _MARKS[one][2]) for one in bars]
+    marks = [(_THIN.get(bar, _MARKS[bar][0]) if page.unicode else _MARKS[bar][1], _MARKS[bar][2]) for bar in bars]
     mark, plain, style = _MARKS[state]
     return Text.assemble(*marks, (mark if page.unicode else plain, style))
 
@@ -71,15 +71,15 @@ def _more(count: int, page: Page) -> None:
         page.line(f"{wording.plural(count, 'more row')}: --full", prefix="         ", style="dim")
 
 
-def _head(one: Function, page: Page, base: Path | None) -> None:
-    line = "" if one.line is None else f":{one.line}"
-    place = f"{wording.path(one.file, base)}{line}"
-    head = Text.assemble("  " * one.depth, (clean(one.name, limit=80), "bold"), "  ", (place, "cyan"))
-    _two_columns(head, one.said, page, "")
+def _head(function: Function, page: Page, base: Path | None) -> None:
+    line = "" if function.line is None else f":{function.line}"
+    place = f"{wording.path(function.file, base)}{line}"
+    head = Text.assemble("  " * function.depth, (clean(function.name, limit=80), "bold"), "  ", (place, "cyan"))
+    _two_columns(head, function.said, page, "")
 
 
-def _row(rung: Rung, one: Function, page: Page) -> None:
-    margin = "  " * one.depth
+def _row(rung: Rung, function: Function, page: Page) -> None:
+    margin = "  " * function.depth
     code = clean_block(rung.code.expandtabs(4), limit=200, lines=1)
     head = Text.assemble(
         margin, (f"{rung.line:>5} ", "dim"), _bars(rung.state, rung.bars, page), " ", (code, "" if rung.state != "plain" else "dim")
@@ -88,9 +88,9 @@ def _row(rung: Rung, one: Function, page: Page) -> None:
     _two_columns(head, said, page, "red" if rung.broke else "dim")
 
 
-def _fold(fold: Fold, one: Function, page: Page) -> None:
+def _fold(fold: Fold, function: Function, page: Page) -> None:
     lines = f"{fold.first}-{fold.last}" if fold.last > fold.first else f"{fold.first}"
-    head = Text.assemble("  " * one.depth, (f"{lines:>5} ", "dim"), _bars(fold.state, fold.bars, page), (" ...", "dim"))
+    head = Text.assemble("  " * function.depth, (f"{lines:>5} ", "dim"), _bars(fold.state, fold.bars, page), (" ...", "dim"))
     _two_columns(head, _SAID[fold.state], page, "dim")
 
 

@@ -80,7 +80,7 @@ def _advice(label: str, advice: Advice) -> Iterator[str]:
     yield f"**{label.capitalize()}:** {prose(advice.text, limit=1200)}"
     change = [f"{sign} {line}" for sign, text in (("-", advice.before), ("+", advice.after)) for line in (text or "").splitlines()]
     if advice.imports:
-        yield f"Needs {', '.join(code(one) for one in advice.imports)}."
+        yield f"Needs {', '.join(code(word) for word in advice.imports)}."
     if change:
         yield fenced("\n".join(change), language="diff")
 
@@ -97,14 +97,14 @@ def _hidden(items: Sequence[object], rows: int, what: str) -> Iterator[str]:
 
 def _tables(report: Report, rows: int) -> Iterator[str]:
     detail = Detail(base=wording.base_folder(report.run), every_graph=True)
-    for one in (*graph_breaks(report, detail), *sections(report, detail)):
-        yield section(one, rows=rows)
+    for graph_break in (*graph_breaks(report, detail), *sections(report, detail)):
+        yield section(graph_break, rows=rows)
 
 
 def _closing(report: Report, rows: int) -> Iterator[str]:
     config = next((process.config for process in report.run.processes if process.config), {})
     options = [(f"{area}.{name}", str(value)) for area, names in config.items() for name, value in sorted(names.items())]
-    settings = [one for one in options if one != ("torch.grad_mode", "True")]  # always recorded, and that is its default
+    settings = [option for option in options if option != ("torch.grad_mode", "True")]  # always recorded, and that is its default
     if settings:
         body = table(("option", "value"), [(code(name, limit=100), code(value, limit=160)) for name, value in settings[:rows]])
         yield details(f"Non-default options ({len(settings):,})", "\n\n".join([body, *_hidden(settings, rows, "option")]))

@@ -92,10 +92,10 @@ def _blocks(told: Document, rows: int) -> Iterator[str]:
     yield from map(prose, told.facts)
     if told.command:
         yield f"Command: {code(told.command, limit=_PARAGRAPH)}"
-    for one in told.headlines:
-        word, rest = prose(one.word), prose(": ".join(filter(None, (one.what, one.said))), limit=_PARAGRAPH)
+    for headline in told.headlines:
+        word, rest = prose(headline.word), prose(": ".join(filter(None, (headline.what, headline.said))), limit=_PARAGRAPH)
         yield ": ".join(filter(None, (word and f"**{word}**", rest)))
-    for part in (one for one in told.sections if one.has_text):
+    for part in (section for section in told.sections if section.has_text):
         yield f"{'#' * part.depth} {prose(part.title)}"
         if part.said:
             yield prose(part.said, limit=_PARAGRAPH)

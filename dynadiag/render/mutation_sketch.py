@@ -25,9 +25,9 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")
 def drawn_graphs(report: Report) -> dict[str, tuple[Mutation, ...]]:
     """By graph: the mutations of its inputs that cost something."""
     found: dict[str, tuple[Mutation, ...]] = {}
-    for one in report.mutations:
-        if one.graph is not None and one.worst not in (None, "free") and not words.is_folded(one):
-            found[one.graph] = (*found.get(one.graph, ()), one)
+    for mutation in report.mutations:
+        if mutation.graph is not None and mutation.worst not in (None, "free") and not words.is_folded(mutation):
+            found[mutation.graph] = (*found.get(mutation.graph, ()), mutation)
     return found
 
 
@@ -42,15 +42,15 @@ class _Window:
 
 def mutation_sketch(nodes: Sequence[Node], mutations: Sequence[Mutation], *, title: Sequence[str]) -> Sketch:
     """Inputs on top, the ops around each write, and at the end who writes back; what is left out is said in the title."""
-    inputs = tuple({one.input: one for one in mutations}.values())
+    inputs = tuple({item.input: item for item in mutations}.values())
     shown = inputs[:INPUTS_AT_MOST]
     window = _window(nodes, shown)
-    boxes = [*(_input_box(one) for one in shown), *(_node_box(node, node.name in window.writers) for node in window.nodes)]
+    boxes = [*(_input_box(element) for element in shown), *(_node_box(node, node.name in window.writers) for node in window.nodes)]
     arrows = list(_arrows(shown, window))
-    for number, one in enumerate(shown):
-        tail = _last_write(one, number, shown, window)
+    for number, mutation in enumerate(shown):
+        tail = _last_write(mutation, number, shown, window)
         arrows.append(Arrow(tail=tail, head=len(boxes), strong=True))
-        boxes.append(Box(lines=_back(one), look="writeback", tip=words.effects(one)))
+        boxes.append(Box(lines=_back(mutation), look="writeback", tip=words.effects(mutation)))
     left = [wording.plural(window.left_out, "node") + " not near a write left out"] if window.left_out else []
     more = [wording.plural(len(inputs) - len(shown), "more mutated input") + " left out"] if len(inputs) > len(shown) else []
     return Sketch(title=(*title, *left, *more), boxes=tuple(boxes), arrows=tuple(arrows))
@@ -83,8 +83,8 @@ def _writes(node: Node, nodes: Sequence[Node], mutations: Sequence[Mutation]) ->
     """Whether the node stands on the line of a write and is the op that wrote, by its name."""
     if node.location is None:
         return False
-    for one in mutations:
-        for site in one.sites:
+    for mutation in mutations:
+        for site in mutation.sites:
             here = (site.get("file"), site.get("line")) == (node.location.file, node.location.line)
             library = site.get("library") == f"{node.location.file}:{node.location.line}"
             if (here or library) and _op(str(site.get("op"))) == _op(node.target):
@@ -101,10 +101,10 @@ def _op(target: str) -> str:
     return {"setitem": "copy", "fill": "copy", "index_put": "copy"}.get(name, short)
 
 
-def _input_box(one: Mutation) -> Box:
-    kind = "values" if one.kind == "data" else one.kind
-    static = "keeps its address" if one.static else "no fixed address" if one.static is False else "address not known"
-    return Box(lines=(words.source(one, limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(one))
+def _input_box(mutation: Mutation) -> Box:
+    kind = "values" if mutation.kind == "data" else mutation.kind
+    static = "keeps its address" if mutation.static else "no fixed address" if mutation.static is False else "address not known"
+    return Box(lines=(words.source(mutation, limit=_LABEL), f"{kind}, {static}"), look="mutated", tip=words.effects(mutation))
 
 
 def _node_box(node: Node, writes: bool) -> Box:
@@ -115,20 +115,20 @@ def _node_box(node: Node, writes: bool) -> Box:
     return Box(lines=lines, look="inplace" if writes else "plain", tip=where)
 
 
-def _back(one: Mutation) -> tuple[str, ...]:
+def _back(mutation: Mutation) -> tuple[str, ...]:
     """Who writes the input back, and how much."""
     said: Mapping[str | None, str] = {
         "in_graph": "written in the graph",
         "epilogue": "copied back after the graph",
         "rejected": "refused by AOTAutograd",
     }
-    size = "" if not one.bytes_written_back else f"{one.bytes_written_back:,} bytes per call"
-    return tuple(line for line in (said.get(one.where, "not known what writes it back"), size) if line)
+    size = "" if not mutation.bytes_written_back else f"{mutation.bytes_written_back:,} bytes per call"
+    return tuple(line for line in (said.get(mutation.where, "not known what writes it back"), size) if line)
 
 
 def _arrows(mutations: Sequence[Mutation], window: _Window) -> Iterator[Arrow]:
     positions = {node.name: len(mutations) + number for number, node in enumerate(window.nodes)}
-    inputs = {_NOT_IN_NAMES.sub("_", one.input).strip("_").lower(): number for number, one in enumerate(mutations)}
+    inputs = {_NOT_IN_NAMES.sub("_", mutation.input).strip("_").lower(): number for number, mutation in enumerate(mutations)}
     for node in window.nodes:
         for name in sorted(_uses(node)):
             tail = positions.get(name, inputs.get(name.strip("_").lower()))
@@ -136,9 +136,9 @@ def _arrows(mutations: Sequence[Mutation], window: _Window) -> Iterator[Arrow]:
                 yield Arrow(tail=tail, head=positions[node.name])
 
 
-def _last_write(one: Mutation, number: int, mutations: Sequence[Mutation], window: _Window) -> int:
+def _last_write(mutation: Mutation, number: int, mutations: Sequence[Mutation], window: _Window) -> int:
     """The box of the last op that writes this input, else the input's own."""
-    name = _NOT_IN_NAMES.sub("_", one.input).strip("_").lower()
+    name = _NOT_IN_NAMES.sub("_", mutation.input).strip("_").lower()
     reached = text_writes([Node(name=key, op="placeholder", target=key) for key in (name, f"{name}_")] + list(window.nodes)).inputs
     written = {node.name for key in (name, f"{name}_") for node in reached.get(key, ())}
     last = [position for position, node in enumerate(window.nodes) if node.name in written]

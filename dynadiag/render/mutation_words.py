@@ -43,8 +43,8 @@ def is_folded(mutation: Mutation) -> bool:
 
 def costly(report: Report) -> int:
     """How many mutations cost something; those that only recompile are counted as recompiles."""
-    kinds = [{effect.get("kind") for effect in one.effects} - {"free"} for one in report.mutations if not is_folded(one)]
-    return sum(one != {"recompile"} for one in kinds)
+    kinds = [{effect.get("kind") for effect in mutation.effects} - {"free"} for mutation in report.mutations if not is_folded(mutation)]
+    return sum(kind != {"recompile"} for kind in kinds)
 
 
 def source(mutation: Mutation, limit: int = 120) -> str:
@@ -54,16 +54,20 @@ def source(mutation: Mutation, limit: int = 120) -> str:
 
 def verdict(report: Report) -> str:
     """The plain answer: whether a mutation forces an eager fallback."""
-    refused = [one for one in report.mutations if any(effect.get("kind") == "eager_fallback" for effect in one.effects)]
+    refused = [mutation for mutation in report.mutations if any(effect.get("kind") == "eager_fallback" for effect in mutation.effects)]
     if refused:
-        inputs = ", ".join(clean(readable(one.input), limit=80) for one in refused[:3])
-        ran = any(effect.get("kind") == "eager_fallback" and effect.get("basis") == "observed" for one in refused for effect in one.effects)
+        inputs = ", ".join(clean(readable(item.input), limit=80) for item in refused[:3])
+        ran = any(
+            effect.get("kind") == "eager_fallback" and effect.get("basis") == "observed"
+            for element in refused
+            for effect in element.effects
+        )
         outcome = "the frame ran eagerly" if ran else "the program got the error; with suppress_errors the frame would run eagerly"
         return f"AOTAutograd refused a graph because of {inputs}: {outcome}."
-    unknown = sum(not one.effects for one in report.mutations)
+    unknown = sum(not entry.effects for entry in report.mutations)
     errors = [one for one in report.mutations if one.worst == "error"]
     if errors:
-        inputs = ", ".join(clean(readable(one.input), limit=80) for one in errors[:3])
+        inputs = ", ".join(clean(readable(error.input), limit=80) for error in errors[:3])
         return f"The mutation of {inputs} ends in an error; none {'is known to force' if unknown else 'forces'} an eager fallback."
     if unknown:
         costs = wording.plural(unknown, "of them costs", "of them cost")
@@ -82,12 +86,12 @@ def count(report: Report) -> str:
 
 def free_line(mutations: Sequence[Mutation]) -> str:
     """`12 free: 6 BatchNorm statistics, 4 optimizer tensors, 2 others`."""
-    names = Counter(one.code if one.code in _FREE_GROUPS else "" for one in mutations)
+    names = Counter(mutation.code if mutation.code in _FREE_GROUPS else "" for mutation in mutations)
     parts = [wording.plural(number, *_FREE_GROUPS[code]) for code, number in names.items() if code]
     if names.get(""):
         parts.append(wording.plural(names[""], "other"))
     said = f"{wording.plural(len(mutations), 'mutation')} free: {', '.join(parts)}"
-    breaks = any(effect.get("kind") == "graph_break" for one in mutations for effect in one.effects)
+    breaks = any(effect.get("kind") == "graph_break" for item in mutations for effect in item.effects)
     return said + (" (torch breaks the graph once around an optimizer's step: harmless)" if breaks else "")
 
 

@@ -79,9 +79,9 @@ class Page:
             opened = True
             if row.cell_len + after > self.width:
                 first, *others = row.wrap(self.console, max(1, room - after), overflow="fold")
-                for one in others:
+                for item in others:
                     self._emit(first)
-                    first = Text.assemble(hang, one)
+                    first = Text.assemble(hang, item)
                 row = first
         self._emit(row)
 
@@ -125,8 +125,8 @@ class Page:
 
     def headlines(self, told: Document) -> None:
         """What came of it, a line each."""
-        for one in told.headlines:
-            self.line(clean(one.text, limit=_LINES_LIMIT), style=f"bold {_STYLES[one.tone]}")
+        for headline in told.headlines:
+            self.line(clean(headline.text, limit=_LINES_LIMIT), style=f"bold {_STYLES[headline.tone]}")
 
     def section(self, section: Section, *, limit: int | None) -> None:
         """Its title, lines and first `limit` rows, None for all; what is left out is counted."""

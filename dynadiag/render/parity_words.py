@@ -26,13 +26,13 @@ def verdict(parity: Parity) -> str:
 def _strides(parity: Parity) -> str:
     """Of how many different calls all values are eager's."""
     calls = [call for call in parity.different if not call.backward and not call.more_differences]
-    only = sum({one.kind for one in call.differences} == {"stride"} for call in calls)
+    only = sum({difference.kind for difference in call.differences} == {"stride"} for call in calls)
     return "" if not only else " in strides only" if only == parity.calls_different else f", {only} of them in strides only"
 
 
 def could_happen(replayed: Replayed) -> str:
     """How many graphs `dynadiag parity` replayed over calls that were not made, and what that gave."""
-    found = ways([(one.code, one.aspect) for one in replayed.findings]) or "no difference"
+    found = ways([(finding.code, finding.aspect) for finding in replayed.findings]) or "no difference"
     by = f" by torch {clean(replayed.torch, limit=60)}" if replayed.torch else ""
     replays = f"{replayed.compared} of {plural(replayed.graphs, 'graph')} replayed{by}"
     return f"{replays} over calls that the program did not make: {found} (`dynadiag parity`)"
@@ -48,8 +48,8 @@ def ways(found: Sequence[tuple[str, str]]) -> str:
 
 def details(parity: Parity) -> Iterator[str]:
     """What was not compared and why, what was random, and what no comparison of graphs shows."""
-    for one in parity.not_compared:
-        yield f"{plural(one.graphs, 'graph')} not compared: {clean(one.why, limit=300)}"
+    for not_compared in parity.not_compared:
+        yield f"{plural(not_compared.graphs, 'graph')} not compared: {clean(not_compared.why, limit=300)}"
     if parity.no_backward:
         yield f"gradients of {plural(parity.no_backward, 'call')} not compared: no backward ran"
     if parity.random_values:

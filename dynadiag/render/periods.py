@@ -53,7 +53,7 @@ def repeats(tokens: Sequence[Hashable], sources: Sequence[Sequence[int]], phase:
         if best is not None:
             found.append(best)
             waiting += [(low, best.start), (best.end, high)]
-    return sorted(found, key=lambda one: one.start)
+    return sorted(found, key=lambda repeat: repeat.start)
 
 
 def _best(numbers: Sequence[int], low: int, high: int, sources: Sequence[Sequence[int]], phase: Phase, least: int) -> Repeat | None:
@@ -63,9 +63,9 @@ def _best(numbers: Sequence[int], low: int, high: int, sources: Sequence[Sequenc
     for start, end, period in runs[:_CANDIDATES]:
         if (end - start) // period * period - period < least:
             continue
-        one = _wired(_aligned(start, end, period, phase), sources)
-        if one is not None and (one.count - 1) * one.length >= least:
-            return one
+        repeat = _wired(_aligned(start, end, period, phase), sources)
+        if repeat is not None and (repeat.count - 1) * repeat.length >= least:
+            return repeat
     return None
 
 
@@ -100,18 +100,18 @@ def _aligned(start: int, end: int, period: int, phase: Phase) -> Repeat:
     return Repeat(best, period, (end - best) // period)
 
 
-def _wired(one: Repeat, sources: Sequence[Sequence[int]]) -> Repeat | None:
+def _wired(repeat: Repeat, sources: Sequence[Sequence[int]]) -> Repeat | None:
     """The longest part whose blocks use the same nodes inside themselves."""
 
     def inside(block: int) -> list[tuple[int, ...]]:
-        first = one.start + block * one.length
-        return [tuple(source - first for source in sources[first + step] if source >= first) for step in range(one.length)]
+        first = repeat.start + block * repeat.length
+        return [tuple(source - first for source in sources[first + step] if source >= first) for step in range(repeat.length)]
 
-    shapes = [inside(block) for block in range(one.count)]
-    best, position = Repeat(one.start, one.length, 0), 0
+    shapes = [inside(block) for block in range(repeat.count)]
+    best, position = Repeat(repeat.start, repeat.length, 0), 0
     for _, members in groupby(shapes):
         count = len(list(members))
         if count > best.count:
-            best = Repeat(one.start + position * one.length, one.length, count)
+            best = Repeat(repeat.start + position * repeat.length, repeat.length, count)
         position += count
     return best if best.count > 1 else None

@@ -121,8 +121,8 @@ def _ranked(report: Report, graphs: Sequence[Graph]) -> list[Graph]:
     """The graphs next to a finding: Dynamo's first. A finding names a graph, a break beside it, or what was found in it."""
     named = {name for finding in report.findings for name in finding.evidence}
     near = {name for site in report.graph_breaks if site.id in named for name in (*site.graphs_before, *site.graphs_after)}
-    near |= {one.graph for one in report.mutations if one.id in named and one.graph is not None}
-    frames = {one.frame for one in report.recompiles if one.id in named}
+    near |= {mutation.graph for mutation in report.mutations if mutation.id in named and mutation.graph is not None}
+    frames = {recompile.frame for recompile in report.recompiles if recompile.id in named}
     chosen = [graph for graph in graphs if graph.id in named or graph.id in near or (graph.kind == "dynamo" and graph.frame in frames)]
     return sorted(chosen, key=lambda graph: graph.kind != "dynamo")
 

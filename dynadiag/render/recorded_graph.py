@@ -96,8 +96,8 @@ def _writes(graph: Graph) -> Mapping[str, Sequence[str]] | None:
     if probed is None or probed.mutations is None or probed.error is not None:
         return None
     found: dict[str, list[str]] = {}
-    for one in probed.mutations:
-        for site in one.sites:
+    for mutation in probed.mutations:
+        for site in mutation.sites:
             if site.node is not None and not site.through:
-                found.setdefault(site.node, []).append(_named(one.source) if one.source else one.name)
+                found.setdefault(site.node, []).append(_named(mutation.source) if mutation.source else mutation.name)
     return found

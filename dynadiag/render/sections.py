@@ -65,7 +65,7 @@ def graph_breaks(report: Report, detail: Detail) -> Iterator[Section]:
     def row(site: GraphBreak) -> tuple[Cell, ...]:
         torch_id = Part(site.gb_id, code=True) if site.gb_id else Part("none")
         events = f"{site.events:,}" + (" (cached)" if site.cached else "")
-        own, torch_line = (Part(wording.place(one, detail.base), code=True) for one in (site.own_frame, site.torch_frame))
+        own, torch_line = (Part(wording.place(location, detail.base), code=True) for location in (site.own_frame, site.torch_frame))
         return (
             (Part(site.id, code=True),),
             (torch_id,),
@@ -84,24 +84,24 @@ def graph_breaks(report: Report, detail: Detail) -> Iterator[Section]:
 def _recompiles(report: Report, detail: Detail) -> Iterator[Section]:
     """Which source took which values, and how far from the limit."""
 
-    def row(one: Transition) -> tuple[Cell, ...]:
-        where = (Part(f"({wording.place(one.own_frame, detail.base, function=False)})"),) if one.own_frame else ()
-        limit = "" if one.limit is None else f" of {one.limit}"
-        entries = f"{one.entries}{limit}" + (", limit hit" if one.limit_hit else "")
+    def row(transition: Transition) -> tuple[Cell, ...]:
+        where = (Part(f"({wording.place(transition.own_frame, detail.base, function=False)})"),) if transition.own_frame else ()
+        limit = "" if transition.limit is None else f" of {transition.limit}"
+        entries = f"{transition.entries}{limit}" + (", limit hit" if transition.limit_hit else "")
         return (
-            (Part(wording.frame_name(one.frame_name), 80, code=True), *where),
-            (Part(one.source, 120, code=True),),
-            values(one),
+            (Part(wording.frame_name(transition.frame_name), 80, code=True), *where),
+            (Part(transition.source, 120, code=True),),
+            values(transition),
             (Part(entries),),
         )
 
-    def values(one: Transition) -> Cell:
-        kept = [clean(wording.value_words(value), limit=60) for value in one.values]
+    def values(item: Transition) -> Cell:
+        kept = [clean(wording.value_words(value), limit=60) for value in item.values]
         if len(kept) > _VALUES_SHOWN and not detail.verbose:
             kept = [*kept[: _VALUES_SHOWN - 2], "...", kept[-1]]
         if not kept:
-            return (Part(one.why or one.kind),)
-        return Part(" -> ".join(kept), code=True), *((Part("became dynamic", before=", "),) if one.became_dynamic else ())
+            return (Part(item.why or item.kind),)
+        return Part(" -> ".join(kept), code=True), *((Part("became dynamic", before=", "),) if item.became_dynamic else ())
 
     columns = Column("frame"), Column("changed"), Column("values"), Column("entries", fold=False)
     if report.transitions:
@@ -111,11 +111,11 @@ def _recompiles(report: Report, detail: Detail) -> Iterator[Section]:
 def _fallbacks(report: Report, detail: Detail) -> Iterator[Section]:
     """What ran eagerly without being asked to: which frame, where, why, how often."""
 
-    def row(one: Fallback) -> tuple[Cell, ...]:
-        kind = wording.FALLBACK_KINDS.get(one.kind, one.kind)
-        where = wording.place(one.own_frame, detail.base) if one.own_frame else wording.frame_label(report, one.frame)
-        head = Part(kind, 60), Part(where, code=True, before=": "), Part(f"({wording.plural(one.events, 'event')})")
-        return (Part(one.id, code=True),), head, (Part(one.reason, 400 if detail.verbose else 160),)
+    def row(fallback: Fallback) -> tuple[Cell, ...]:
+        kind = wording.FALLBACK_KINDS.get(fallback.kind, fallback.kind)
+        where = wording.place(fallback.own_frame, detail.base) if fallback.own_frame else wording.frame_label(report, fallback.frame)
+        head = Part(kind, 60), Part(where, code=True, before=": "), Part(f"({wording.plural(fallback.events, 'event')})")
+        return (Part(fallback.id, code=True),), head, (Part(fallback.reason, 400 if detail.verbose else 160),)
 
     rows = report.fallbacks
     if rows:
@@ -126,25 +126,32 @@ def _fallbacks(report: Report, detail: Detail) -> Iterator[Section]:
 
 def mutations(report: Report, detail: Detail) -> Iterator[Section]:
     """Those that cost something with their lines, effects and torch's refusal; the free ones in one line."""
-    named = {one for finding in report.findings for one in finding.evidence}
+    named = {name for finding in report.findings for name in finding.evidence}
 
-    def row(one: Mutation) -> tuple[Cell, ...]:
-        kind = "" if one.kind == "data" else f" [{one.kind}]"
+    def row(mutation: Mutation) -> tuple[Cell, ...]:
+        kind = "" if mutation.kind == "data" else f" [{mutation.kind}]"
         head = (
-            Part(one.code, 10),
-            Part(f"{mutation_words.source(one)}{kind}", 160, code=True),
-            Part(mutation_words.effects(one), 400, before=": "),
+            Part(mutation.code, 10),
+            Part(f"{mutation_words.source(mutation)}{kind}", 160, code=True),
+            Part(mutation_words.effects(mutation), 400, before=": "),
         )
-        advice = one.advice[:1] if detail.mutation_advice and one.id not in named else ()
-        refusal = (Part(clean_block(one.refusal, limit=1200, lines=6).replace("\n", " "), 1200),) if one.refusal else ()
+        advice = mutation.advice[:1] if detail.mutation_advice and mutation.id not in named else ()
+        refusal = (Part(clean_block(mutation.refusal, limit=1200, lines=6).replace("\n", " "), 1200),) if mutation.refusal else ()
         doubts, fixes = (
-            (Part("; ".join(clean(doubt, limit=240) for doubt in one.doubts), 720),) if one.doubts else (),
+            (Part("; ".join(clean(doubt, limit=240) for doubt in mutation.doubts), 720),) if mutation.doubts else (),
             tuple(Part(item.text, 400) for item in advice),
         )
-        return (Part(one.id, code=True),), head, (Part(mutation_words.places(one, detail.base), code=True),), refusal, doubts, fixes
+        return (
+            (Part(mutation.id, code=True),),
+            head,
+            (Part(mutation_words.places(mutation, detail.base), code=True),),
+            refusal,
+            doubts,
+            fixes,
+        )
 
-    costly = [one for one in report.mutations if not mutation_words.is_folded(one)]
-    free = [one for one in report.mutations if mutation_words.is_folded(one)]
+    costly = [element for element in report.mutations if not mutation_words.is_folded(element)]
+    free = [entry for entry in report.mutations if mutation_words.is_folded(entry)]
     facts = Column("torch says", label="torch: "), Column("uncertain", label="uncertain: "), Column("fix", label="fix: ")
     hint = "" if detail.show_free else " (--show-free lists them, as report.json does)"
     if report.mutations:
@@ -176,7 +183,7 @@ def _graphs(report: Report, detail: Detail) -> Iterator[Section]:
         return (Part(graph.id, code=True),), (frame, *kind), (Part(nodes),), (Part(ops, 160),)
 
     if ranked:
-        layers = sorted(kinds.items(), key=lambda one: [*_KINDS, one[0]].index(one[0]))
+        layers = sorted(kinds.items(), key=lambda pair: [*_KINDS, pair[0]].index(pair[0]))
         said = ", ".join(f"{count:,} {_KINDS.get(kind, clean(kind, limit=40))}" for kind, count in layers)
         columns = Column("id", fold=False), Column("frame"), Column("nodes", numeric=True), Column("most common ops")
         yield Section(title="Captured graphs", said=said, columns=columns, items=ranked, row=row, unit="graph")
@@ -203,12 +210,12 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
             + ", ".join(f"{count} {clean(result, limit=40)}" for result, count in sorted(results.items()))
         )
 
-    def row(one: FrameTime) -> tuple[Cell, ...]:
-        longest = sorted(one.phases.items(), key=lambda item: (-item[1], item[0]))[:_PHASES_OF_A_FRAME]
+    def row(frame_time: FrameTime) -> tuple[Cell, ...]:
+        longest = sorted(frame_time.phases.items(), key=lambda item: (-item[1], item[0]))[:_PHASES_OF_A_FRAME]
         said = ", ".join(f"{clean(name, limit=40)} {wording.seconds(value)}" for name, value in longest)
-        lost = wording.seconds(one.thrown_away_s) if one.thrown_away_s else "-"
-        frame = Part(wording.frame_label(report, one.frame), 120, code=True)
-        return (frame,), (Part(wording.seconds(one.total_s)),), (Part(said),), (Part(lost),)
+        lost = wording.seconds(frame_time.thrown_away_s) if frame_time.thrown_away_s else "-"
+        frame = Part(wording.frame_label(report, frame_time.frame), 120, code=True)
+        return (frame,), (Part(wording.seconds(frame_time.total_s)),), (Part(said),), (Part(lost),)
 
     columns = Column("frame"), Column("total", numeric=True), Column("longest phases"), Column("restarts", numeric=True)
     yield Section(
@@ -216,7 +223,7 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
         said=wording.seconds(time.total_s),
         lines=tuple(lines),
         columns=columns,
-        items=sorted(time.frames, key=lambda one: -one.total_s),
+        items=sorted(time.frames, key=lambda element: -element.total_s),
         row=row,
         unit="frame",
     )
@@ -225,16 +232,21 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
 def _rank_groups(report: Report) -> Iterator[Section]:
     """Which ranks compiled the same, and where each other group first differs; nothing where all are alike and nothing is odd."""
 
-    def row(one: RankGroup) -> tuple[Cell, ...]:
-        first = "-" if one.first is None else difference_in_words(one.first)
-        return (Part(rank_numbers(one.ranks)),), (Part(f"{len(one.ranks):,}"),), (Part(f"{one.events:,}"),), (Part(first),)
+    def row(rank_group: RankGroup) -> tuple[Cell, ...]:
+        first = "-" if rank_group.first is None else difference_in_words(rank_group.first)
+        return (
+            (Part(rank_numbers(rank_group.ranks)),),
+            (Part(f"{len(rank_group.ranks):,}"),),
+            (Part(f"{rank_group.events:,}"),),
+            (Part(first),),
+        )
 
     found = report.run.ranks
     if found is None or (len(found.groups) == 1 and not found.troubles):
         return
     columns = Column("ranks"), Column("number"), Column("events of each"), Column("first difference from the largest group")
     said = wording.plural(len(found.groups), "group")
-    told = tuple(clean(one.text, limit=_LONGEST_TROUBLE) for one in found.troubles)
+    told = tuple(clean(trouble.text, limit=_LONGEST_TROUBLE) for trouble in found.troubles)
     matrix = rank_matrix(found)
     pictures = () if matrix is None else ((matrix, "Which groups of ranks compiled each frame as the largest group did"),)
     yield Section(
@@ -245,11 +257,11 @@ def _rank_groups(report: Report) -> Iterator[Section]:
 def _ranks(report: Report, detail: Detail) -> Iterator[Section]:
     """What differs between ranks, the value on each, and which rank differs from the majority."""
 
-    def row(one: RankDifference) -> tuple[Cell, ...]:
-        where = (Part(wording.place(one.location, detail.base), code=True),) if one.location else ()
-        values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in one.values.items())
-        odd = f"rank {rank_numbers(one.odd_ranks)}" if one.odd_ranks else "-"
-        return (Part(one.id, 20, code=True),), (Part(one.what, 160),), where, (Part(values),), (Part(odd),)
+    def row(rank_difference: RankDifference) -> tuple[Cell, ...]:
+        where = (Part(wording.place(rank_difference.location, detail.base), code=True),) if rank_difference.location else ()
+        values = ", ".join(f"{clean(rank, limit=60)}: {clean(value, limit=80)}" for rank, value in rank_difference.values.items())
+        odd = f"rank {rank_numbers(rank_difference.odd_ranks)}" if rank_difference.odd_ranks else "-"
+        return (Part(rank_difference.id, 20, code=True),), (Part(rank_difference.what, 160),), where, (Part(values),), (Part(odd),)
 
     yield from _rank_groups(report)
     if report.ranks:

@@ -30,7 +30,7 @@ def write_opening(report: Report, page: Page) -> None:
     told = verdict(report) is not None
     work = None if told else compiled_work(report.run)
     if work is not None and work.operators:
-        limited = not work.compiled and any(one.kind == "recompile_limit" for one in report.fallbacks)
+        limited = not work.compiled and any(fallback.kind == "recompile_limit" for fallback in report.fallbacks)
         page.line(f"{wording.compiled_work(work)}{'; the recompile limit was hit' if limited else ''}", style="bold")
     counts = list(present(report, told=told))
     if is_from_text(report.run):
@@ -112,7 +112,9 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
         since = wording.recompiles_since(report)
         yield wording.plural(summary.recompiles, "recompile") + (f" ({since})" if since else "")
     in_verdict = {name for finding in report.findings if finding.code == codes.NOTHING_COMPILED for name in finding.evidence}
-    if summary.fallbacks and not (told and report.fallbacks and all(one.breaks or one.id in in_verdict for one in report.fallbacks)):
+    if summary.fallbacks and not (
+        told and report.fallbacks and all(fallback.breaks or fallback.id in in_verdict for fallback in report.fallbacks)
+    ):
         yield wording.plural(summary.fallbacks, "fallback to eager", "fallbacks to eager")
     if costly := words.costly(report):
         yield wording.plural(costly, "mutation with a cost", "mutations with a cost")

@@ -68,8 +68,8 @@ def print_report(
     detail = Detail(base=base, verbose=verbose, show_free=show_free, mutation_advice=mutations_only)
     page = Page(console, links=links)
     if mutations_only:
-        known = {one.id for one in report.mutations}
-        report = replace(report, findings=tuple(one for one in report.findings if known.intersection(one.evidence)))
+        known = {mutation.id for mutation in report.mutations}
+        report = replace(report, findings=tuple(finding for finding in report.findings if known.intersection(finding.evidence)))
     _headline(report, page)
     if not mutations_only:
         found = ladder(report)
@@ -77,8 +77,8 @@ def print_report(
             page.blank()
         print_ladder(found, page, base=base, functions=limit, rows=None)
     _findings(report, page, limit, detail)
-    for one in (mutations if mutations_only else sections)(report, detail):
-        page.section(one, limit=limit)
+    for section in (mutations if mutations_only else sections)(report, detail):
+        page.section(section, limit=limit)
     _notes(report, page, limit, verbose)
     write_files(report, page, _folder(report, base, directory))
 

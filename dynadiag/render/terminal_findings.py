@@ -48,7 +48,7 @@ def print_head(finding: Finding, page: Page, *, base: Path | None, fix: bool = F
 def _beginning(why: str) -> str:
     """As many whole clauses as have room, at least the first, none that lists graphs; then why nothing is advised, which ends a reason."""
     end = _NO_CHANGE.search(why)
-    clauses = [one for one in re.split(r"(?<=[.;])\s+", why[: end.start()] if end else why) if not _LISTS_GRAPHS.search(one)]
+    clauses = [item for item in re.split(r"(?<=[.;])\s+", why[: end.start()] if end else why) if not _LISTS_GRAPHS.search(item)]
     kept = clauses[:1]
     for clause in clauses[1:]:
         if len(" ".join([*kept, clause])) > _BRIEF_WHY:
@@ -115,8 +115,8 @@ def _inner_sites(finding: Finding, report: Report, page: Page, *, base: Path | N
         _labelled(page, "", f"and {len(inner) - limit} more sites: see report.json")
 
 
-def _same_place(one: Location | None, other: Location | None) -> bool:
-    return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+def _same_place(location: Location | None, other: Location | None) -> bool:
+    return location is not None and other is not None and (location.file, location.line) == (other.file, other.line)
 
 
 def _source_line(where: Location | None, page: Page, base: Path | None, *, code: bool = True) -> None:

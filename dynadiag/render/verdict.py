@@ -53,7 +53,7 @@ def verdict(report: Report) -> str | None:
 
 def _next_to_nothing(work: Work, report: Report) -> bool:
     """Whether the call that was looked at ran next to nothing compiled, and not because the recompile limit was hit before it."""
-    limited = not work.compiled and any(one.kind == "recompile_limit" for one in report.fallbacks)
+    limited = not work.compiled and any(fallback.kind == "recompile_limit" for fallback in report.fallbacks)
     return work.operators >= _ENOUGH and (work.share or 0) < _NEXT_TO_NOTHING and not limited
 
 
@@ -125,9 +125,11 @@ def _failed_at(problem: Problem, report: Report) -> Location | None:
     if where is None or where == problem.stack[-1]:
         return where or next(iter(problem.stack[-1:]), None)
     ended = (
-        one for one in report.findings if one.code == codes.COMPILATION_FAILED and one.why.endswith("This exception ended the program.")
+        finding
+        for finding in report.findings
+        if finding.code == codes.COMPILATION_FAILED and finding.why.endswith("This exception ended the program.")
     )
-    return next((one.where for one in ended if one.where is not None), where)
+    return next((item.where for item in ended if item.where is not None), where)
 
 
 def _raised(report: Report) -> Problem | None:
@@ -135,7 +137,7 @@ def _raised(report: Report) -> Problem | None:
     run = report.run
     started = _started(run)
     found = [problem for problem in run.problems if problem.kind == "uncaught"]
-    return min(found, key=lambda one: (own_frame(one.stack, run) is None, one.process in started), default=None)
+    return min(found, key=lambda item: (own_frame(item.stack, run) is None, item.process in started), default=None)
 
 
 def _started(run: Run) -> set[int]:
@@ -147,6 +149,6 @@ def _started(run: Run) -> set[int]:
 def _told(message: str, where: Location | None, findings: tuple[Finding, ...]) -> bool:
     """Whether a finding says it: with its words, or as the error at its line."""
     errors = [finding.where for finding in findings if finding.severity == "error" and finding.where is not None]
-    if where is not None and any((one.file, one.line) == (where.file, where.line) for one in errors):
+    if where is not None and any((error.file, error.line) == (where.file, where.line) for error in errors):
         return True
     return len(message) >= _SHORTEST and any(message[:_TELLING] in " ".join(finding.why.split()) for finding in findings)

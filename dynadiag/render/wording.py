@@ -67,9 +67,9 @@ def place(location: Location | None, base: Path | None, *, function: bool = True
     return f"{path(location.file, base)}{line}{name}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, name: str, many: str | None = None) -> str:
     """`1 site`, `2 sites`, `1,234 events`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {name if count == 1 else many or name + 's'}"
 
 
 def seconds(value: float | None) -> str:
@@ -134,8 +134,8 @@ def recompiles_count(report: Report) -> str:
 
 def recompiles_since(report: Report) -> str:
     """`stable since call 15 of 36`, for the process that recompiled last by its share of calls; empty where calls were not counted."""
-    run, again, last = report.run, {one.frame for one in report.recompiles}, dict[int, int]()
-    limits = {one.frame for one in report.fallbacks if one.kind == "recompile_limit"}
+    run, again, last = report.run, {recompile.frame for recompile in report.recompiles}, dict[int, int]()
+    limits = {fallback.frame for fallback in report.fallbacks if fallback.kind == "recompile_limit"}
     recompiled: dict[int, int] = {}
     limited_after = set[int]()
     for frame in run.frames:
@@ -149,7 +149,7 @@ def recompiles_since(report: Report) -> str:
     if len(again) < report.summary.recompiles or not recompiled:
         return ""
     calls = {process.index: process.calls for process in run.processes if process.calls}
-    latest = max(recompiled, key=lambda one: recompiled[one] / calls.get(one, recompiled[one]))
+    latest = max(recompiled, key=lambda number: recompiled[number] / calls.get(number, recompiled[number]))
     call, total, on = recompiled[latest], calls.get(latest), rank_text(run, (latest,))
     if total == 1:
         said = "in the only call" + (", until the limit was hit" if latest in limited_after else "")
@@ -183,7 +183,7 @@ def compiled_work(work: Work) -> str:
     what = clean(work.only) if work.only is not None and short and work.eager else plural(work.functions, "compiled function")
     calls = "" if work.functions == 1 and not work.eager else f", one call each of {what}"
     if work.eager:
-        calls += f" and of {listed([clean(one) for one in work.eager])}, which run{'s' if len(work.eager) == 1 else ''} eagerly"
+        calls += f" and of {listed([clean(name) for name in work.eager])}, which run{'s' if len(work.eager) == 1 else ''} eagerly"
     counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
     graphs = _span(work.graphs, "graph")
     stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")

@@ -49,8 +49,8 @@ def made_from(registries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _best(wordings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Newest first, those with an explanation and hints before others."""
-    readable = [one for one in wordings if not _NO_WORDS.fullmatch(str(one["Gb_type"]))] or list(wordings)
-    best = min(readable, key=lambda one: (bool(_NO_WORDS.fullmatch(_text(one["Explanation"]))), _is_source(one["Explanation"])))
+    readable = [wording for wording in wordings if not _NO_WORDS.fullmatch(str(wording["Gb_type"]))] or list(wordings)
+    best = min(readable, key=lambda record: (bool(_NO_WORDS.fullmatch(_text(record["Explanation"]))), _is_source(record["Explanation"])))
     explanation = _text(best["Explanation"])
     hints = [" ".join(str(hint).split()) for hint in best.get("Hints") or ()]
     return {

@@ -107,7 +107,7 @@ def _of_run(source: Path, folder: Path, redactor: Redactor | None) -> _Made:
     counts = {**writer.left_out, **({"source line of another function": kept.left_out[0]} if kept.left_out[0] else {})}
     removed = Removed(rows=redactor.rows(), left_out=counts)
     # Where the new logs lie for this moment tells of this machine, and nothing of the run.
-    processes = tuple(replace(one, log=Path(one.log).name) for one in again.run.processes)
+    processes = tuple(replace(process, log=Path(process.log).name) for process in again.run.processes)
     again = replace(again, run=replace(again.run, info=replace(again.run.info, directory=None), processes=processes))
     named = _named(place, redactor)
     return _members_of_run(again, Sources(tuple(folder / name for name in names), again.run.info), folder, names, removed, named)
@@ -124,7 +124,7 @@ def _with_all_ranks(run: Run, told: Run, redactor: Redactor) -> Run:
     """The run read from the packed logs, with the ranks of the whole job by number; every text is that of the packed logs, or redacted."""
     if told.ranks is None or told.ranks.read == told.ranks.ranks:
         return run
-    troubles = tuple(replace(one, text=redactor.text(one.text, "ranks")) for one in told.ranks.troubles)
+    troubles = tuple(replace(trouble, text=redactor.text(trouble.text, "ranks")) for trouble in told.ranks.troubles)
     members = {group.representative: group.ranks for group in told.ranks.groups}
     packed = run.ranks or replace(told.ranks, groups=told.ranks.groups[:1], own_values=(), frames={})  # one log, when all are alike
     groups = tuple(replace(group, ranks=members.get(group.representative, group.ranks)) for group in packed.groups)
@@ -155,7 +155,7 @@ def _members_of_run(
 def _of_result(source: Path, name: str, redactor: Redactor | None) -> _Made:
     """What `minify` or `bench` said, taken apart, redacted, and said again."""
     facts, told = _json_file(source / name), _form(source)
-    programs = {one: _text_file(source / one) for one in _PROGRAMS if (source / one).is_file()}
+    programs = {item: _text_file(source / item) for item in _PROGRAMS if (source / item).is_file()}
     files = _frames(facts)
     place = repository.of_layer(facts, files) if name == RESULTS[0] else repository.of_benchmark(facts)
     removed = Removed(redacted=False)
@@ -164,12 +164,12 @@ def _of_result(source: Path, name: str, redactor: Redactor | None) -> _Made:
         for value in values:
             redactor.learn_value(value)
         facts = redactor.value(facts, name)
-        programs = {one: redactor.text(text, one) for one, text in programs.items()}
+        programs = {element: redactor.text(text, element) for element, text in programs.items()}
         told = _redacted(told, redactor)
         place = _named(place, redactor)
         removed = Removed(rows=redactor.rows())
     text = form.fitting(lambda limit, error: form.of_document(told, place, removed, source=limit, error=error))
-    drawn = {f"pictures/{number}.svg": svg for number, svg in enumerate(svg for one in told.sections for svg, _ in one.pictures)}
+    drawn = {f"pictures/{number}.svg": svg for number, svg in enumerate(svg for section in told.sections for svg, _ in section.pictures)}
     members = {name: json.dumps(facts, indent=1) + "\n", "report.html": result_page.render(told), **programs, **drawn}
     return text, members | _list_of(removed), place, removed
 
@@ -181,7 +181,7 @@ def _named(place: repository.Repository, redactor: Redactor) -> repository.Repos
 
 def _redacted(told: Document, redactor: Redactor) -> Document:
     """The document without secrets: each text of it, and its pictures written again."""
-    bare = replace(told, sections=tuple(replace(one, pictures=()) for one in told.sections))
+    bare = replace(told, sections=tuple(replace(section, pictures=()) for section in told.sections))
     shown = document_json.loads(json.dumps(redactor.value(json.loads(document_json.dumps(bare)), FORM)))
     pairs = zip(told.sections, shown.sections, strict=True)
     sections = (

@@ -30,7 +30,7 @@ class Removed:
 
 def of_run(report: Report, repository: Repository, removed: Removed, *, source: int, error: int) -> Document:
     """The form of a run; `source` and `error` are the characters of the two long texts at most."""
-    finding = next((one for one in report.findings if one.severity != "note"), None) or next(iter(report.findings), None)
+    finding = next((item for item in report.findings if item.severity != "note"), None) or next(iter(report.findings), None)
     return Document(
         title=f"[{finding.code}] {finding.title}" if finding else "torch.compile: nothing found",
         sections=(
@@ -49,8 +49,8 @@ def of_run(report: Report, repository: Repository, removed: Removed, *, source: 
 def of_document(told: Document, repository: Repository, removed: Removed, *, source: int, error: int) -> Document:
     """The form that `minify` or `bench` filled in, with long texts cut and what a bundle adds."""
     sections = [
-        replace(one, block=_cut(one.block, source if one.block.language == "python" else error)) if one.block else one
-        for one in told.sections
+        replace(section, block=_cut(section.block, source if section.block.language == "python" else error)) if section.block else section
+        for section in told.sections
     ]
     return replace(told, sections=(*sections, *_closing(repository, removed)))
 
@@ -79,17 +79,17 @@ def _about(report: Report) -> Iterator[str]:
 
 def _points(report: Report) -> Iterator[str]:
     base = wording.base_folder(report.run)
-    for one in report.findings[:_FINDINGS]:
-        where = f" at {wording.place(one.where, base)}" if one.where is not None else ""
-        yield f"{one.severity} {one.code}: {one.title}{where}. {one.why}"
+    for finding in report.findings[:_FINDINGS]:
+        where = f" at {wording.place(finding.where, base)}" if finding.where is not None else ""
+        yield f"{finding.severity} {finding.code}: {finding.title}{where}. {finding.why}"
     if (more := len(report.findings) - _FINDINGS) > 0:
         yield f"and {more:,} more, in `report.json`"
 
 
 def _layers(report: Report) -> Section:
     """What each layer of the compiler did, as far as it was recorded."""
-    graphs: Counter[str] = Counter(_layer(one) for one in report.run.graphs)
-    failed = Counter(one.kind for one in report.run.problems)
+    graphs: Counter[str] = Counter(_layer(graph) for graph in report.run.graphs)
+    failed = Counter(problem.kind for problem in report.run.problems)
     breaks = report.summary.graph_break_sites
     total = report.summary
     frames = f"{wording.plural(total.frames, 'frame')}, {total.frames_compiled:,} compiled, {total.frames_skipped:,} skipped"
@@ -116,7 +116,7 @@ def _layer(graph: Graph) -> str:
 
 
 def _backends(report: Report) -> list[str]:
-    return list(dict.fromkeys(one.backend or "inductor" for one in report.run.compile_calls))[:_FUNCTIONS]
+    return list(dict.fromkeys(compile_call.backend or "inductor" for compile_call in report.run.compile_calls))[:_FUNCTIONS]
 
 
 def _reproducer(report: Report, limit: int) -> Section:
@@ -124,16 +124,16 @@ def _reproducer(report: Report, limit: int) -> Section:
     title = "Minimal reproducer"
     if not report.run.functions:
         return Section(title=title, lines=("There is none, and the recording has no source. `dynadiag minify SCRIPT` makes one.",), depth=3)
-    named = [f"# {one.name}, line {one.line}\n{one.text}" for one in report.run.functions[:_FUNCTIONS]]
+    named = [f"# {function.name}, line {function.line}\n{function.text}" for function in report.run.functions[:_FUNCTIONS]]
     said = "There is none yet: `dynadiag minify SCRIPT` makes one. These are the functions that the findings are about, as recorded."
     return Section(title=title, lines=(said,), block=_cut(Block(text="\n\n".join(named), language="python"), limit), depth=3)
 
 
 def _errors(report: Report, finding: Finding | None, limit: int) -> str:
     """The errors that torch raised, else what it said of the graph break."""
-    texts = [one.text for one in report.run.problems if one.kind in _ERRORS][:_PROBLEMS]
+    texts = [problem.text for problem in report.run.problems if problem.kind in _ERRORS][:_PROBLEMS]
     if not texts and finding is not None:
-        for site in (one for one in report.graph_breaks if one.id in finding.evidence):
+        for site in (graph_break for graph_break in report.graph_breaks if graph_break.id in finding.evidence):
             stack = [f"  {place.file}:{place.line} in {place.function}\n    {place.code or ''}" for place in site.stack]
             texts.append("\n".join(filter(None, (f"{site.gb_id or ''} {site.reason}".strip(), site.explanation, *site.hints, *stack))))
     return _tail("\n\n".join(texts[:_PROBLEMS]) or "torch raised no error", limit)
@@ -141,7 +141,7 @@ def _errors(report: Report, finding: Finding | None, limit: int) -> str:
 
 def _versions(report: Report) -> Iterator[str]:
     """What collect_env asks, as it was when the program ran."""
-    told = next((one for one in report.run.processes if one.machine), None)
+    told = next((process for process in report.run.processes if process.machine), None)
     yield from (f"{name}: {value}" for name, value in (told.machine if told is not None else {}).items())
     facts = wording.environment(report.run.processes)
     if told is None:

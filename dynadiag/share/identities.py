@@ -121,14 +121,14 @@ class Identities:
     def bare(self) -> Iterator[tuple[str, str, str]]:
         """Kind, name and pseudonym of what is to be found as a word, the longest first."""
         pairs = [(kind, name, shown) for kind in ("user name", "host name") for name, shown in self.names.get(kind, {}).items()]
-        for kind, name, shown in sorted(pairs[:_MOST_NAMES], key=lambda one: -len(one[1])):
+        for kind, name, shown in sorted(pairs[:_MOST_NAMES], key=lambda pair: -len(pair[1])):
             if len(name) >= 3 and name.lower() not in _COMMON and not name.isdigit():
                 yield kind, name, shown
 
     def replaced(self, text: str, note: Callable[[str], object]) -> str:
         """The text with the pseudonyms; `note` is told the kind of each name that was replaced."""
         pieces, at = [], 0
-        for kind, name, begin, end in sorted(_found(text), key=lambda one: (one[2], -one[3])):
+        for kind, name, begin, end in sorted(_found(text), key=lambda pair: (pair[2], -pair[3])):
             if begin < at:
                 continue
             note(kind)
@@ -184,7 +184,7 @@ def _is_host(name: str, pattern: re.Pattern[str]) -> bool:
     if pattern is _INNER_HOST and not re.search(r"[\d-]", name):
         return False
     low = name.lower().rstrip(".")
-    if low in ("localhost", "none") or low.startswith("127.") or any(low == one or low.endswith(f".{one}") for one in _PUBLIC):
+    if low in ("localhost", "none") or low.startswith("127.") or any(low == text or low.endswith(f".{text}") for text in _PUBLIC):
         return False
     return re.fullmatch(r"(?:\d{1,3}\.){3}\d{1,3}", low) is None
 

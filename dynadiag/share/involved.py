@@ -61,10 +61,10 @@ class Involved:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
-            return [self.value(one) for one in value]
+            return [self.value(item) for item in value]
         if not isinstance(value, dict):
             return value
-        shown = {name: self.value(one) for name, one in value.items()}
+        shown = {name: self.value(element) for name, element in value.items()}
         file, line = (next((value[name] for name in names if name in value), None) for names in (_FILES, _LINES))
         file = self.strings.get(file) if isinstance(file, int) else file
         if isinstance(file, str) and isinstance(line, int) and not self.keeps(file, line):
@@ -75,8 +75,8 @@ class Involved:
 def involved(report: Report) -> Involved:
     """The functions with a line that a finding or its evidence names; of what called them, the line with the call."""
     functions: dict[str, list[tuple[int, int]]] = {}
-    for one in report.run.functions:
-        functions.setdefault(one.file, []).append((one.line, one.line + one.text.rstrip("\n").count("\n")))
+    for function in report.run.functions:
+        functions.setdefault(function.file, []).append((function.line, function.line + function.text.rstrip("\n").count("\n")))
     spans: dict[str, list[tuple[int, int]]] = {}
     for place in _places(report):
         if place.line is not None:
@@ -94,7 +94,7 @@ def _places(report: Report) -> Iterator[Location]:
     yield from _present(*(finding.where for finding in report.findings))
     for site in report.graph_breaks:
         yield from _present(site.own_frame, site.torch_frame, *site.own_frames)
-    yield from _present(*(one.own_frame for one in report.recompiles), *(one.own_frame for one in report.fallbacks))
+    yield from _present(*(recompile.own_frame for recompile in report.recompiles), *(fallback.own_frame for fallback in report.fallbacks))
     for mutation in report.mutations:
         if mutation.id in named:
             places = ((site.get("file"), site.get("line")) for site in mutation.sites)

@@ -54,7 +54,7 @@ def _expressions() -> list[tuple[str, tuple[str, ...], re.Pattern[str]]]:
     for module in pkgutil.iter_modules(plugins.__path__):
         importlib.import_module(f"{plugins.__name__}.{module.name}")
     found = []
-    for detector in sorted(RegexBasedDetector.__subclasses__(), key=lambda one: one.__name__):
+    for detector in sorted(RegexBasedDetector.__subclasses__(), key=lambda item: item.__name__):
         if detector.__name__ not in _NOT_TAKEN:
             kind = f"{detector.secret_type} (detect-secrets)"
             found += [(kind, _SIGNS.get(detector.__name__, ()), pattern) for pattern in detector.denylist]  # type: ignore[attr-defined]

@@ -226,7 +226,7 @@ def _without_random(text: str, note: Note, place: Place) -> str:
 def _without_spans(text: str, spans: Callable[[str], Iterable[tuple[str, int, int]]], note: Note) -> str:
     """The text without the spans that a function finds in it, of which some may overlap."""
     pieces, at = [], 0
-    for kind, begin, end in sorted(spans(text), key=lambda one: (one[1], -one[2])):
+    for kind, begin, end in sorted(spans(text), key=lambda pair: (pair[1], -pair[2])):
         if end <= at:
             continue
         shown = note(kind, text[max(at, begin) : end]) or MASK
@@ -273,17 +273,17 @@ def _mapped(
     if isinstance(value, dict):
         members: dict[str, Any] = {}
         times: Counter[str] = Counter()
-        for key, one in value.items():
+        for key, item in value.items():
             bare = told = text(key, name)
             while told in members:  # two secrets are two members
                 times[bare] += 1
                 told = f"{bare} ({times[bare] + 1})"
-            members[told] = _mapped(one, text, secret, identity, key)
+            members[told] = _mapped(item, text, secret, identity, key)
         return members
     if isinstance(value, list):
-        if name in _ARGUMENTS and all(isinstance(one, str) for one in value):
+        if name in _ARGUMENTS and all(isinstance(element, str) for element in value):
             return _arguments(value, text, secret)
-        return [_mapped(one, text, secret, identity, name) for one in value]
+        return [_mapped(entry, text, secret, identity, name) for entry in value]
     return value
 
 

@@ -97,9 +97,11 @@ def of_benchmark(facts: Mapping[str, Any]) -> Repository:
 
     Neither is what each call of compiled code costs: an arm that loses no more than its look-ups took.
     """
-    compared = [one for one in as_list(facts.get("comparisons")) if isinstance(one, dict)]
-    small = {str(one.get("arm")): why for one in compared if one.get("verdict") == "SLOWER" and (why := _cost_of_a_call(one, facts))}
-    bad = {str(one.get("verdict")) for one in compared if str(one.get("arm")) not in small} & {"WRONG", "SLOWER"}
+    compared = [element for element in as_list(facts.get("comparisons")) if isinstance(element, dict)]
+    small = {
+        str(record.get("arm")): why for record in compared if record.get("verdict") == "SLOWER" and (why := _cost_of_a_call(record, facts))
+    }
+    bad = {str(mapping.get("verdict")) for mapping in compared if str(mapping.get("arm")) not in small} & {"WRONG", "SLOWER"}
     if bad:
         said = ", ".join(sorted(bad))
         return Repository(name=TORCH, why=f"compiled code is {said} in a program that runs uncompiled", label="oncall: pt2")
@@ -108,7 +110,7 @@ def of_benchmark(facts: Mapping[str, Any]) -> Repository:
 
 def _cost_of_a_call(comparison: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
     """That an arm is slower by no more than its look-ups took, where both were measured."""
-    arms = {str(one.get("name")): one for one in as_list(facts.get("arms")) if isinstance(one, dict)}
+    arms = {str(element.get("name")): element for element in as_list(facts.get("arms")) if isinstance(element, dict)}
     name = str(comparison.get("arm"))
     slow, fast = arms.get(name, {}), arms.get(str(comparison.get("baseline")), {})
     slow_ms, fast_ms = as_float(slow.get("median_ms")), as_float(fast.get("median_ms"))
@@ -125,7 +127,7 @@ def _cost_of_a_call(comparison: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 def of_report(report: Report) -> Repository:
     """Where what a run's first finding says belongs; notes are nothing to file."""
-    finding = next((one for one in report.findings if one.severity != "note"), None)
+    finding = next((item for item in report.findings if item.severity != "note"), None)
     if finding is None:
         return Repository(name=None, why="this run has no error and no warning")
     broken = _torchs_own(report, finding)
@@ -148,10 +150,12 @@ def of_report(report: Report) -> Repository:
 
 def _torchs_own(report: Report, finding: Finding) -> Repository | None:
     """An error of the compiler itself: its innermost frame decides, and a back end that is not torch's."""
-    frames = {one.id: one for one in report.run.frames if one.id in finding.evidence}
-    problems = [one for one in report.run.problems if one.kind in ("error", "suppressed_error", "backend_error", "backward_error")]
-    near = [one for one in problems if one.frame in frames] or [one for one in problems if finding.severity == "error"]
-    text = next((one.text for one in near), None)
+    frames = {frame.id: frame for frame in report.run.frames if frame.id in finding.evidence}
+    problems = [
+        problem for problem in report.run.problems if problem.kind in ("error", "suppressed_error", "backend_error", "backward_error")
+    ]
+    near = [item for item in problems if item.frame in frames] or [element for element in problems if finding.severity == "error"]
+    text = next((entry.text for entry in near), None)
     if text is None or not _TORCHS_OWN_ERRORS.search(text):
         return None
     files = re.findall(r'File "([^"\n]{1,1000})"', text) or [place.file for one in near[:1] for place in one.stack]
@@ -165,7 +169,7 @@ def _torchs_own(report: Report, finding: Finding) -> Repository | None:
 
 def _innermost(report: Report, finding: Finding) -> Repository | None:
     """The library that an own line calls, where the graph breaks inside it."""
-    site = next((one for one in report.graph_breaks if one.id in finding.evidence), None)
+    site = next((graph_break for graph_break in report.graph_breaks if graph_break.id in finding.evidence), None)
     inner: Location | None = site.torch_frame if site is not None else None
     if inner is None or is_own_file(inner.file, report.run) or is_standard_library(inner.file):
         return None

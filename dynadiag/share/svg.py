@@ -23,7 +23,7 @@ def redacted_svg(text: str, redactor: Redactor) -> str:
             element.tail = None
             if element.tag in said and not said[element.tag]:
                 said[element.tag] = element.text or ""
-        for element in [one for one in root if one.tag in ("title", "desc", "style")]:
+        for element in [item for item in root if item.tag in ("title", "desc", "style")]:
             root.remove(element)
         for name in ("role", "xmlns"):
             root.attrib.pop(name, None)

@@ -61,7 +61,7 @@ def argument(line: SourceLine, source: str, inputs: Collection[str], parameters:
     if parameters is not None:
         at = parameters.index(root) if root in parameters else len(call.args)
         return _told(line, call.args[at] if at < len(call.args) <= len(parameters) else None, rest, root)
-    found = next((one for one in call.args if isinstance(one, ast.Name) and one.id == root), None)
+    found = next((expression for expression in call.args if isinstance(expression, ast.Name) and expression.id == root), None)
     alone = len(call.args) == 1 and not call.keywords and set(inputs) - {"self"} == {root} and root != "self"
     return _told(line, found or (call.args[0] if alone else None), rest, root)
 
@@ -73,7 +73,7 @@ def the_call(line: SourceLine) -> ast.Call | None:
     if line.tree is not None and line.complete and len(line.tree.body) > 1:
         return None
     calls = [node for node in line.nodes if isinstance(node, ast.Call) and not _of_others(node)]
-    stars = any(isinstance(one, ast.Starred) for call in calls for one in call.args)
+    stars = any(isinstance(argument, ast.Starred) for call in calls for argument in call.args)
     return calls[0] if len(calls) == 1 and not stars else None
 
 
@@ -121,7 +121,7 @@ def _comes_first(line: SourceLine, value: ast.expr) -> bool:
     if any(isinstance(node, ast.NamedExpr | ast.Await | ast.Starred) for node in line.nodes):
         return False
     calls = [node for node in line.nodes if isinstance(node, ast.Call)]
-    around = {id(node) for node in calls if any(id(one) == id(value) for one in ast.walk(node))}
+    around = {id(node) for node in calls if any(id(child) == id(value) for child in ast.walk(node))}
     before = [node for node in calls if id(node) not in inside | around and node.col_offset < value.col_offset]
     return not before or not any(id(node) in inside for node in calls)
 
@@ -144,8 +144,12 @@ def texts_passed(lines: Collection[str | None], function: str, parameters: Seque
     found = frozenset(parameters) if lines else frozenset()
     for code in lines:
         nodes = parse_line(code).nodes
-        calls = [one for one in nodes if isinstance(one, ast.Call) and (dotted(one.func) or "").rpartition(".")[2] == function]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and (dotted(node.func) or "").rpartition(".")[2] == function]
         for call in calls or (ast.Call(ast.Name(""), [], []),):
-            given = dict(zip(parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
-            found &= {name for name, one in given.items() if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            given = dict(zip(parameters, call.args, strict=False)) | {
+                keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None
+            }
+            found &= {
+                name for name, expression in given.items() if isinstance(expression, ast.Constant) and isinstance(expression.value, str)
+            }
     return found

@@ -34,6 +34,6 @@ def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
 
 def changes_something(call: ast.Call) -> bool:
     """Whether an argument of the call takes something out of an object, puts something in or gives a name a value."""
-    inside = [one for argument in (*call.args, *(word.value for word in call.keywords)) for one in ast.walk(argument)]
-    called = {(dotted(one.func) or "").rpartition(".")[2] for one in inside if isinstance(one, ast.Call)}
-    return not called.isdisjoint(_TAKES_OUT | _COLLECTS) or any(isinstance(one, ast.NamedExpr) for one in inside)
+    inside = [node for argument in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(argument)]
+    called = {(dotted(child.func) or "").rpartition(".")[2] for child in inside if isinstance(child, ast.Call)}
+    return not called.isdisjoint(_TAKES_OUT | _COLLECTS) or any(isinstance(descendant, ast.NamedExpr) for descendant in inside)

@@ -31,7 +31,9 @@ def _changes(record: MutationRecord, run: Run) -> Changes:
         effects = side_effects(record.payload)
     except UnreadableInputError:
         return frozenset()
-    changes = ((one.source, own_frame(stack, run) or stack[-1]) for one in effects if one.source is not None for stack in one.stacks)
+    changes = (
+        (effect.source, own_frame(stack, run) or stack[-1]) for effect in effects if effect.source is not None for stack in effect.stacks
+    )
     return frozenset((stripped(source), place.code or "") for source, place in changes)
 
 
@@ -57,7 +59,7 @@ def changed_beside(raw_source: str, changes: Changes, tensors: frozenset[str] = 
     source = stripped(raw_source.removeprefix("len(").removesuffix(")"))
     owner, _, name = source.rpartition(".")
     own = re.compile(rf"\.{re.escape(name)}\b") if owner else None
-    others = (one for one in changes if one[0] != source and "___stack" not in one[0] and not one[0].endswith("._buffers"))
+    others = (change for change in changes if change[0] != source and "___stack" not in change[0] and not change[0].endswith("._buffers"))
     lines = [line for at, line in others if counts(line) and not (at == owner and own is not None and own.search(line))]
     return tuple(line for line in lines if (stored := _STORES.match(line)) is None or stored[1] not in tensors)
 

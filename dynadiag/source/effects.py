@@ -25,8 +25,8 @@ def blocks_around(place: Place) -> list[ast.AST]:
 
     A generator, such as a context manager of the program's, is one as a whole.
     """
-    found: list[ast.AST] = [one for one in place.around(place.statement()) if isinstance(one, _BLOCKS) and not _is_of_torch(one)]
-    return [*found, place.node] if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(place.node)) else found
+    found: list[ast.AST] = [node for node in place.around(place.statement()) if isinstance(node, _BLOCKS) and not _is_of_torch(node)]
+    return [*found, place.node] if any(isinstance(child, ast.Yield | ast.YieldFrom) for child in ast.walk(place.node)) else found
 
 
 def breaks_beside(place: Place) -> Iterator[ast.stmt]:
@@ -34,8 +34,10 @@ def breaks_beside(place: Place) -> Iterator[ast.stmt]:
     of tensors, messages.
     """
     own, blocks = place.statement(), blocks_around(place)
-    inside = {id(one): one for block in blocks for one in ast.walk(block) if isinstance(one, ast.stmt) and not isinstance(one, _BLOCKS)}
-    yield from (one for one in inside.values() if one is not own and _breaks(place, one))
+    inside = {
+        id(node): node for block in blocks for node in ast.walk(block) if isinstance(node, ast.stmt) and not isinstance(node, _BLOCKS)
+    }
+    yield from (statement for statement in inside.values() if statement is not own and _breaks(place, statement))
 
 
 def _breaks(place: Place, statement: ast.stmt) -> bool:
@@ -43,7 +45,7 @@ def _breaks(place: Place, statement: ast.stmt) -> bool:
         return decides(place, statement.test)
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    return any(_reads_or_says(place, one) for one in ast.walk(statement) if isinstance(one, ast.Call))
+    return any(_reads_or_says(place, node) for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
 def _reads_or_says(place: Place, call: ast.Call) -> bool:
@@ -61,27 +63,27 @@ def _reads_or_says(place: Place, call: ast.Call) -> bool:
 def decides(place: Place, test: ast.expr, steps: int = 0) -> bool:
     """Whether the function shows that the condition asks a tensor for its value."""
     if isinstance(test, ast.UnaryOp | ast.BoolOp):
-        return any(decides(place, one, steps) for one in (test.values if isinstance(test, ast.BoolOp) else (test.operand,)))
+        return any(decides(place, expression, steps) for expression in (test.values if isinstance(test, ast.BoolOp) else (test.operand,)))
     if isinstance(test, ast.Compare):
         values = not any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops)
-        return values and any(decides(place, one, steps) for one in (test.left, *test.comparators))
+        return values and any(decides(place, item, steps) for item in (test.left, *test.comparators))
     if isinstance(test, ast.Call) and (is_item(test) or dotted(test.func) in ("bool", "float", "int")):
         return is_item(test) or any(map(place.is_tensor, test.args))
     named = place.values(test.id) if isinstance(test, ast.Name) and steps < _MOST_STEPS else ()
-    return place.is_tensor(test) or any(decides(place, one, steps + 1) for one in named)
+    return place.is_tensor(test) or any(decides(place, element, steps + 1) for element in named)
 
 
 def catches(place: Place, raised: str) -> bool:
     """Whether the row is in a `try` that may catch this exception: by its name, by a base, or by a class that is not known; or in a `with`
     that is there to catch.
     """
-    if any(isinstance(one, ast.With) and any(map(_swallows, one.items)) for one in place.around(place.statement())):
+    if any(isinstance(node, ast.With) and any(map(_swallows, node.items)) for node in place.around(place.statement())):
         return True
-    every = (one for one in ast.walk(place.node) if isinstance(one, ast.Try))
-    around = (one for one in every if one.lineno < place.row <= (one.body[-1].end_lineno or 0))
-    kinds = [handler.type for one in around for handler in one.handlers]
+    every = (child for child in ast.walk(place.node) if isinstance(child, ast.Try))
+    around = (descendant for descendant in every if descendant.lineno < place.row <= (descendant.body[-1].end_lineno or 0))
+    kinds = [handler.type for part in around for handler in part.handlers]
     named = [each for kind in kinds for each in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]
-    return any(_may_catch(None if one is None else dotted(one), raised) for one in named)
+    return any(_may_catch(None if expression is None else dotted(expression), raised) for expression in named)
 
 
 def _may_catch(handler: str | None, raised: str) -> bool:
@@ -128,23 +130,25 @@ def said_later_is_lost(place: Place) -> bool:
     """Whether a message that is given where the graph ends can be another one, elsewhere, or none: behind the row something may raise, or
     the row is in a `with` that can turn streams and warnings elsewhere, or in a `try`.
     """
-    for one in place.around(place.statement()):
-        if isinstance(one, ast.Try):
+    for node in place.around(place.statement()):
+        if isinstance(node, ast.Try):
             return True
-        if isinstance(one, ast.With | ast.AsyncWith) and not _is_of_torch(one):
+        if isinstance(node, ast.With | ast.AsyncWith) and not _is_of_torch(node):
             return True
-    return raises_behind(place) or any(isinstance(one, ast.Assert) for one in place.behind())
+    return raises_behind(place) or any(isinstance(child, ast.Assert) for child in place.behind())
 
 
 def raises_behind(place: Place) -> bool:
     """Whether the function raises an exception itself behind the row."""
-    return any(isinstance(one, ast.Raise) for one in place.behind())
+    return any(isinstance(node, ast.Raise) for node in place.behind())
 
 
 def _is_of_torch(node: ast.AST) -> bool:
     """Whether this is a `with` of torch's own contexts (`torch.no_grad()`), in which Dynamo can go on."""
-    contexts = [one.context_expr for one in node.items] if isinstance(node, ast.With) else []
-    return bool(contexts) and all(isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("torch.") for one in contexts)
+    contexts = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    return bool(contexts) and all(
+        isinstance(context, ast.Call) and (dotted(context.func) or "").startswith("torch.") for context in contexts
+    )
 
 
 def written_later(place: Place) -> bool:
@@ -152,9 +156,9 @@ def written_later(place: Place) -> bool:
     that is no function of torch's.
     """
     statement = place.statement() or ast.Pass()
-    names = {name for one in ast.walk(statement) if isinstance(one, ast.Name | ast.Attribute) and (name := dotted(one)) is not None}
-    inside = {id(one) for one in ast.walk(statement)}
-    return any(_writes(place, one, names) for one in place.behind() if id(one) not in inside)
+    names = {name for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node)) is not None}
+    inside = {id(child) for child in ast.walk(statement)}
+    return any(_writes(place, descendant, names) for descendant in place.behind() if id(descendant) not in inside)
 
 
 def _writes(place: Place, node: ast.AST, names: set[str]) -> bool:
@@ -166,11 +170,11 @@ def _writes(place: Place, node: ast.AST, names: set[str]) -> bool:
         return False
     called = dotted(node.func) or ""
     last = node.func.attr if isinstance(node.func, ast.Attribute) else called
-    if (last.endswith("_") and not last.endswith("__")) or any(one.arg in ("out", "inplace") for one in node.keywords):
+    if (last.endswith("_") and not last.endswith("__")) or any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
         return True
     if called.startswith(("torch.", "F.")) or called in ("print", "float", "int", "len", "range", "isinstance"):
         return False
     if isinstance(node.func, ast.Attribute) and place.is_tensor(node.func.value):
         return False
-    given = (*node.args, *(one.value for one in node.keywords))
-    return any(isinstance(one, ast.Name | ast.Attribute) and dotted(one) in names for each in given for one in ast.walk(each))
+    given = (*node.args, *(item.value for item in node.keywords))
+    return any(isinstance(child, ast.Name | ast.Attribute) and dotted(child) in names for each in given for child in ast.walk(each))

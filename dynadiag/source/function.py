@@ -211,14 +211,14 @@ class Function:
         reads = self.reads(name)
         if not reads or len(seen) > _MOST_STEPS or self._handed_on(name):
             return None
-        return _product(self._sides_at(one, seen | {name}, others) for one in reads)
+        return _product(self._sides_at(read, seen | {name}, others) for read in reads)
 
     def _handed_on(self, name: str) -> bool:
         """Whether the object with the attribute (`settings` of `settings.scale`) goes where its attributes may be read unseen."""
         owner, _, attribute = name.rpartition(".")
         if not attribute or not owner:
             return False
-        return any(self._may_be_read_by(self.parent(one)) for one in self.reads(owner))
+        return any(self._may_be_read_by(self.parent(read)) for read in self.reads(owner))
 
     def _may_be_read_by(self, parent: ast.AST | None) -> bool:
         """Whether the owner goes on there: by itself, or to a method of its own (which an unknown part that is called looks like)."""
@@ -234,7 +234,7 @@ class Function:
         while (parent := self.parent(top)) is not None:
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, _OPERATORS):
                 other = parent.right if parent.left is top else parent.left
-                others += not all(isinstance(one, _OF_NUMBERS) for one in ast.walk(other))
+                others += not all(isinstance(child, _OF_NUMBERS) for child in ast.walk(other))
             elif not (_is_bounded(parent) or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub))):
                 break
             top = parent
@@ -242,7 +242,7 @@ class Function:
             return 1 if isinstance(parent.op, _OPERATORS) and parent.value is top else None
         if isinstance(parent, ast.Assign):
             names = [dotted(target) for target in parent.targets]
-            return _product(None if one is None else self._sides(one, seen, others) for one in names)
+            return _product(None if name is None else self._sides(name, seen, others) for name in names)
         if isinstance(parent, ast.Compare | ast.If | ast.IfExp):
             return 2 if self._decides(parent, top) else None
         if isinstance(parent, ast.Slice):
@@ -260,15 +260,17 @@ class Function:
         """Whether the function takes the number modulo something, as the place in a ring buffer: without that, each end of a slice that
         passes the size of the tensor has a version of its own.
         """
-        values = [one.value for one in self.index.body if isinstance(one, ast.Assign) and name in map(dotted, one.targets)]
-        return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in values)
+        values = [
+            statement.value for statement in self.index.body if isinstance(statement, ast.Assign) and name in map(dotted, statement.targets)
+        ]
+        return any(isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Mod) for expression in values)
 
     def _decides(self, node: ast.Compare | ast.If | ast.IfExp, number: ast.AST) -> bool:
         """Whether Python decides by the number here: alone, or compared with a constant or an attribute that the function only reads."""
         if not isinstance(node, ast.Compare):
             return node.test is number
-        others = [one for one in (node.left, *node.comparators) if one is not number]
-        plain = all(isinstance(one, ast.Constant) or (isinstance(one, ast.Attribute) and not self._writes(one)) for one in others)
+        others = [expression for expression in (node.left, *node.comparators) if expression is not number]
+        plain = all(isinstance(item, ast.Constant) or (isinstance(item, ast.Attribute) and not self._writes(item)) for item in others)
         if not plain or len(node.ops) != 1 or isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot):
             return False
         top: ast.AST = node
@@ -277,17 +279,23 @@ class Function:
         return isinstance(parent, ast.If | ast.IfExp) and parent.test is top
 
     def _writes(self, node: ast.expr) -> bool:
-        stored = (one for one in self.index.body if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load))
-        return dotted(node) is None or any(dotted(one) == dotted(node) for one in stored)
+        stored = (
+            statement for statement in self.index.body if isinstance(statement, ast.Attribute) and not isinstance(statement.ctx, ast.Load)
+        )
+        return dotted(node) is None or any(dotted(attribute) == dotted(node) for attribute in stored)
 
     def meet_tensors(self, calls: Sequence[ast.Call]) -> bool:
         """Whether all that becomes of what these calls return is arithmetic with tensors."""
-        return all(self._sides_at(one, frozenset(), 0) == 1 for one in calls)
+        return all(self._sides_at(call, frozenset(), 0) == 1 for call in calls)
 
     def math_calls(self, name: str) -> tuple[ast.Call, ...]:
         """The calls of Python's `math` that read the name."""
-        calls = (one for one in self.index.body if isinstance(one, ast.Call) and (dotted(one.func) or "").startswith("math."))
-        return tuple(one for one in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(one)))
+        calls = (
+            statement
+            for statement in self.index.body
+            if isinstance(statement, ast.Call) and (dotted(statement.func) or "").startswith("math.")
+        )
+        return tuple(call for call in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(call)))
 
     def joined(self, name: str) -> str | None:
         """The call that stacks or concatenates the list along the first dimension, if it is all that the function does with it."""
@@ -299,9 +307,13 @@ class Function:
 
     def only_call_with(self, keyword: str, name: str) -> ast.Call | None:
         """The one call that is given the keyword, if what it is given reads the name."""
-        calls = [one for one in self.index.body if isinstance(one, ast.Call) and any(each.arg == keyword for each in one.keywords)]
-        given = [each.value for one in calls for each in one.keywords if each.arg == keyword]
-        return calls[0] if len(calls) == 1 and any(dotted(one) == name for one in ast.walk(given[0])) else None
+        calls = [
+            statement
+            for statement in self.index.body
+            if isinstance(statement, ast.Call) and any(each.arg == keyword for each in statement.keywords)
+        ]
+        given = [each.value for call in calls for each in call.keywords if each.arg == keyword]
+        return calls[0] if len(calls) == 1 and any(dotted(node) == name for node in ast.walk(given[0])) else None
 
     def only_counts(self, name: str, *, sizes: bool = False) -> bool:
         """Whether all that the function does with the number is to add constants to it, or also sizes of tensors."""
@@ -315,17 +327,19 @@ class Function:
         return self.text(counts[0]) if alone else None
 
     def _counts(self, name: str, *, sizes: bool = False) -> list[ast.AugAssign]:
-        found = (one for one in self.index.body if isinstance(one, ast.AugAssign))
+        found = (statement for statement in self.index.body if isinstance(statement, ast.AugAssign))
         added = (
-            one for one in found if isinstance(one.value, ast.Constant) or (sizes and isinstance(one.op, ast.Add) and _is_size(one.value))
+            node
+            for node in found
+            if isinstance(node.value, ast.Constant) or (sizes and isinstance(node.op, ast.Add) and _is_size(node.value))
         )
-        return [one for one in added if ast.unparse(one.target) == name]
+        return [child for child in added if ast.unparse(child.target) == name]
 
     def _mentions(self, name: str, apart_from: Sequence[ast.stmt]) -> bool:
         """Whether the number is used elsewhere, or for `STATE['n']` the dictionary that holds it."""
         inside = {id(node) for statement in apart_from for node in ast.walk(statement)}
         root = name.partition("[")[0]
-        return any(dotted(one) in (name, root) for one in self.index.body if id(one) not in inside)
+        return any(dotted(child) in (name, root) for child in self.index.body if id(child) not in inside)
 
     def appended(self, name: str) -> Appended | None:
         """How the function appends to the list, if that is one statement that it always comes to and it does nothing else with the list."""
@@ -333,7 +347,10 @@ class Function:
         call = self.parent(self.parent(reads[0])) if len(reads) == 1 and not self._handed_on(name) else None
         statement = self.parent(call)
         method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
-        last, returns = self.node.body[-1], [one for one in self.index.body if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)]
+        last, returns = (
+            self.node.body[-1],
+            [child for child in self.index.body if isinstance(child, ast.Return | ast.Yield | ast.YieldFrom)],
+        )
         if (
             not isinstance(call, ast.Call)
             or method not in ("append", "appendleft")
@@ -345,9 +362,9 @@ class Function:
             or last.value is None
         ):
             return None
-        names = {one.id for one in ast.walk(call.args[0]) if isinstance(one, ast.Name)}
-        between = [node for one in self.node.body[self.node.body.index(statement) :] for node in ast.walk(one)]
-        changed = any(isinstance(one, ast.Name) and one.id in names and not isinstance(one.ctx, ast.Load) for one in between)
+        names = {descendant.id for descendant in ast.walk(call.args[0]) if isinstance(descendant, ast.Name)}
+        between = [node for item in self.node.body[self.node.body.index(statement) :] for node in ast.walk(item)]
+        changed = any(isinstance(part, ast.Name) and part.id in names and not isinstance(part.ctx, ast.Load) for part in between)
         if changed or not (isinstance(call.args[0], ast.Name) or _changes_nothing(between)):
             return None  # it would be another value at the end
         result, more = self.text(last), self.text(call.args[0])
@@ -356,8 +373,8 @@ class Function:
 
     def _straight(self) -> Sequence[ast.stmt]:
         """The statements that every call comes to: those of the function itself before anything that can leave it early."""
-        for number, one in enumerate(self.node.body[:-1]):
-            if any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(one)):
+        for number, statement in enumerate(self.node.body[:-1]):
+            if any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(statement)):
                 return self.node.body[:number]
         return self.node.body
 
@@ -383,21 +400,21 @@ def _is_size(node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) and type(node.value) is int
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     known = method in ("numel", "nelement", "size") or dotted(node.func) == "len"
-    return known and not any(isinstance(one, ast.Call) for argument in node.args for one in ast.walk(argument))
+    return known and not any(isinstance(child, ast.Call) for argument in node.args for child in ast.walk(argument))
 
 
 def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:
     """Whether none of these writes into an object: `x += 1`, `self.n = 1`, `x.add_(1)`."""
-    if any(isinstance(one, ast.AugAssign | ast.Delete) for one in nodes):
+    if any(isinstance(node, ast.AugAssign | ast.Delete) for node in nodes):
         return False
-    stored = any(isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load) for one in nodes)
-    return not stored and not any(isinstance(one, ast.Attribute) and one.attr.endswith("_") for one in nodes)
+    stored = any(isinstance(child, ast.Attribute | ast.Subscript) and not isinstance(child.ctx, ast.Load) for child in nodes)
+    return not stored and not any(isinstance(descendant, ast.Attribute) and descendant.attr.endswith("_") for descendant in nodes)
 
 
 def _product(sides: Iterable[int | None]) -> int | None:
     """All sides together; None if one of the parts has to be known, or there are too many to say so."""
     found = list(sides)
-    known = [one for one in found if one is not None]
+    known = [number for number in found if number is not None]
     return prod(known) if found and len(known) == len(found) and prod(known) <= _MOST_SIDES else None
 
 
@@ -405,7 +422,10 @@ def _is_bounded(node: ast.AST) -> bool:
     """`min(1.0, step / n)`: a symbol stays one (`torch.sym_min`, 2.11 and 2.15)."""
     if not isinstance(node, ast.Call) or dotted(node.func) not in ("min", "max") or node.keywords:
         return False
-    return len(node.args) == 2 and sum(isinstance(one, ast.Constant) and type(one.value) in (int, float) for one in node.args) == 1
+    return (
+        len(node.args) == 2
+        and sum(isinstance(argument, ast.Constant) and type(argument.value) in (int, float) for argument in node.args) == 1
+    )
 
 
 _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)

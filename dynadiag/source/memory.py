@@ -33,14 +33,14 @@ def is_new(place: Place, node: ast.expr, steps: int = 0) -> bool:
         return _computes(node)
     if not isinstance(node, ast.Name) or steps > _MOST_STEPS or not place.is_assigned(node.id):
         return False
-    return all(is_new(place, one, steps + 1) for one in place.values(node.id)) and not has_other_name(place, node.id)
+    return all(is_new(place, expression, steps + 1) for expression in place.values(node.id)) and not has_other_name(place, node.id)
 
 
 def has_other_name(place: Place, name: str) -> bool:
     """Whether something got the tensor, or a view of it, up to the row: another name, a list, a function that is not torch's."""
-    behind = {id(one) for one in place.behind()}
+    behind = {id(node) for node in place.behind()}
     loop = place.inside(ast.For, ast.While)
-    return any(goes_on(place, one, named=True) for one in place.reads(name) if loop or id(one) not in behind)
+    return any(goes_on(place, read, named=True) for read in place.reads(name) if loop or id(read) not in behind)
 
 
 def goes_on(place: Place, node: ast.expr, seen: frozenset[str] = frozenset(), *, named: bool = False) -> bool:
@@ -68,10 +68,10 @@ def goes_on(place: Place, node: ast.expr, seen: frozenset[str] = frozenset(), *,
 def _kept(place: Place, statement: ast.AST, seen: frozenset[str]) -> bool:
     """Whether a statement that gets the tensor keeps it: a plain name does not if all that becomes of it is arithmetic."""
     targets = statement.targets if isinstance(statement, ast.Assign) else ()
-    (name,) = {one.id if isinstance(one, ast.Name) else None for one in targets} if len(targets) == 1 else (None,)
+    (name,) = {target.id if isinstance(target, ast.Name) else None for target in targets} if len(targets) == 1 else (None,)
     if name is None or name in seen or len(seen) > _MOST_STEPS or not place.is_local(name):
         return True
-    return any(goes_on(place, one, seen | {name}) for one in place.reads(name))
+    return any(goes_on(place, read, seen | {name}) for read in place.reads(name))
 
 
 def reads_of_this(place: Place, statement: ast.stmt, name: str) -> list[ast.expr]:
@@ -81,9 +81,9 @@ def reads_of_this(place: Place, statement: ast.stmt, name: str) -> list[ast.expr
     while inner is not None and inner is not place.node:
         parent = place.parent(inner)
         block = next((body for body in _blocks(parent) if inner in body), [])
-        for one in block[block.index(inner) + 1 :] if inner in block else ():
-            found.append(one)
-            if isinstance(one, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name for each in one.targets):
+        for node in block[block.index(inner) + 1 :] if inner in block else ():
+            found.append(node)
+            if isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name for each in node.targets):
                 return _reads_in(place, found, name)
         found += [parent] if isinstance(parent, ast.For | ast.While) else []
         inner = parent
@@ -91,13 +91,13 @@ def reads_of_this(place: Place, statement: ast.stmt, name: str) -> list[ast.expr
 
 
 def _blocks(node: ast.AST | None) -> list[list[ast.AST]]:
-    found = (getattr(node, one, None) for one in ("body", "orelse", "finalbody"))
-    return [one for one in found if isinstance(one, list)]
+    found = (getattr(node, literal, None) for literal in ("body", "orelse", "finalbody"))
+    return [item for item in found if isinstance(item, list)]
 
 
 def _reads_in(place: Place, nodes: Iterable[ast.AST], name: str) -> list[ast.expr]:
-    inside = {id(one) for node in nodes for one in ast.walk(node)}
-    return [one for one in place.reads(name) if id(one) in inside]
+    inside = {id(child) for node in nodes for child in ast.walk(node)}
+    return [read for read in place.reads(name) if id(read) in inside]
 
 
 def kept_elsewhere(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> ast.expr | None:
@@ -110,7 +110,7 @@ def _computes(call: ast.Call) -> bool:
     """Whether the call surely gives a new tensor, or a number."""
     name = dotted(call.func) or ""
     owner, _, last = name.rpartition(".")
-    if any(one.arg in ("out", "inplace") for one in call.keywords):
+    if any(keyword.arg in ("out", "inplace") for keyword in call.keywords):
         return False
     if owner in ("torch", "F", "torch.nn.functional", "nn.functional"):
         return last in NEW_MEMORY

@@ -72,37 +72,41 @@ class Place(Function):
             return None
         shift = len(row.encode()) - len(row.lstrip().encode()) - line.shift
         span = (self.row, node.col_offset + shift, (node.end_col_offset or 0) + shift)
-        same = (one for one in self.index.nodes if isinstance(one, ast.expr) and type(one) is type(node))
-        return next((one for one in same if (one.lineno, one.col_offset, one.end_col_offset) == span), None)
+        same = (child for child in self.index.nodes if isinstance(child, ast.expr) and type(child) is type(node))
+        return next(
+            (expression for expression in same if (expression.lineno, expression.col_offset, expression.end_col_offset) == span), None
+        )
 
     def statement(self) -> ast.stmt | None:
         """The statement that begins on the row."""
-        return next((one for one in self.index.nodes if isinstance(one, ast.stmt) and one.lineno == self.row), None)
+        return next((node for node in self.index.nodes if isinstance(node, ast.stmt) and node.lineno == self.row), None)
 
     def inside(self, *kinds: type[ast.AST]) -> bool:
         """Whether the row is inside a statement of one of these kinds, of the function itself."""
-        return any(isinstance(one, kinds) for one in self.around(self.statement()))
+        return any(isinstance(node, kinds) for node in self.around(self.statement()))
 
     def behind(self) -> Iterator[ast.AST]:
         """All nodes below the row, and those of a loop around it."""
-        loops = [one for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While)]
+        loops = [node for node in self.around(self.statement()) if isinstance(node, ast.For | ast.While)]
         around = {id(inner) for loop in loops for inner in ast.walk(loop)}
-        yield from (one for one in self.index.nodes if getattr(one, "lineno", 0) > self.row or id(one) in around)
+        yield from (child for child in self.index.nodes if getattr(child, "lineno", 0) > self.row or id(child) in around)
 
     def up_to(self, last: int) -> Iterator[ast.AST]:
         """All nodes of the body that begin up to this row, and those of a loop around the place."""
-        body = {id(inner) for one in self.node.body for inner in ast.walk(one)}
-        loops = {id(inner) for one in self.around(self.statement()) if isinstance(one, ast.For | ast.While) for inner in ast.walk(one)}
-        yield from (one for one in self.index.nodes if id(one) in body and (getattr(one, "lineno", last + 1) <= last or id(one) in loops))
+        body = {id(inner) for statement in self.node.body for inner in ast.walk(statement)}
+        loops = {id(inner) for node in self.around(self.statement()) if isinstance(node, ast.For | ast.While) for inner in ast.walk(node)}
+        yield from (
+            child for child in self.index.nodes if id(child) in body and (getattr(child, "lineno", last + 1) <= last or id(child) in loops)
+        )
 
     def is_written(self, name: str) -> bool:
         """Whether the function changes this tensor in place behind the row, so that another tensor of the same memory changes with it."""
-        for one in (*ast.walk(self.statement() or ast.Pass()), *self.behind()):
-            if isinstance(one, ast.AugAssign) and dotted(one.target) == name:
+        for node in (*ast.walk(self.statement() or ast.Pass()), *self.behind()):
+            if isinstance(node, ast.AugAssign) and dotted(node.target) == name:
                 return True
-            if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and dotted(one.value) == name:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and dotted(node.value) == name:
                 return True
-            if isinstance(one, ast.Attribute) and one.attr.endswith("_") and dotted(one.value) == name:
+            if isinstance(node, ast.Attribute) and node.attr.endswith("_") and dotted(node.value) == name:
                 return True
         return False
 
@@ -130,7 +134,7 @@ class Place(Function):
         if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS | IN_PLACE:
             return call.func.attr in TENSOR_METHODS or self.is_tensor(call.func.value, steps + 1)
         # A module that computes from a tensor; were it a tuple, no arithmetic would be done with it.
-        return name.startswith("self.") and any(self.is_tensor(one, steps + 1) for one in call.args)
+        return name.startswith("self.") and any(self.is_tensor(argument, steps + 1) for argument in call.args)
 
     def _named_tensor(self, name: str, steps: int) -> bool:
         if name.partition(".")[0] in _MODULES:
@@ -139,12 +143,12 @@ class Place(Function):
             return True
         if any(self.is_tensor(value, steps + 1) for value in self.values(name)) or self._is_gradient(name):
             return True
-        return any(self._used_as_tensor(one) for one in self.reads(name))
+        return any(self._used_as_tensor(read) for read in self.reads(name))
 
     def _is_gradient(self, name: str) -> bool:
         """Whether the name is one of `a, b = torch.autograd.grad(...)`."""
-        found = (one for one in self.index.nodes if isinstance(one, ast.Assign) and _is_gradients(one.value))
-        targets = (target for one in found for target in one.targets if isinstance(target, ast.Tuple | ast.List))
+        found = (node for node in self.index.nodes if isinstance(node, ast.Assign) and _is_gradients(node.value))
+        targets = (target for child in found for target in child.targets if isinstance(target, ast.Tuple | ast.List))
         return any(dotted(each) == name for target in targets for each in target.elts)
 
     def _used_as_tensor(self, read: ast.expr) -> bool:
@@ -182,7 +186,7 @@ class Place(Function):
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
         if isinstance(call.func, ast.Attribute) and call.func.attr in TAKES_NUMBER and self.is_tensor(call.func.value):
             return argument in call.args
-        others = [one for one in call.args if one is not argument]
+        others = [expression for expression in call.args if expression is not argument]
         name = dotted(call.func) or ""
         both = name in ("torch.add", "torch.sub", "torch.mul", "torch.div", "torch.where")
         return both and argument in call.args and any(map(self.is_tensor, others))
@@ -196,8 +200,8 @@ class Place(Function):
 
     def same_shape(self, first: ast.expr, second: ast.expr) -> bool:
         """Whether both are tensors of one shape for certain: computed from one and the same name, element by element."""
-        one, other = self._elements(first), self._elements(second)
-        return one is not None and one == other
+        name, other = self._elements(first), self._elements(second)
+        return name is not None and name == other
 
     def _elements(self, node: ast.expr, roots: Mapping[str, str] = _NO_ROOTS) -> str | None:
         """The tensor that the expression computes on element by element, alone with numbers; None for any other expression.
@@ -205,8 +209,8 @@ class Place(Function):
         `roots` has what the names that are being looked up stand for, if their other values agree.
         """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-            sides = [one for one in (node.left, node.right) if not self._is_number(one)]
-            found = {self._elements(one, roots) for one in sides}
+            sides = [expression for expression in (node.left, node.right) if not self._is_number(expression)]
+            found = {self._elements(side, roots) for side in sides}
             return found.pop() if len(found) == 1 else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             # By zero the other side has no gradient, not even where it is not chosen.
@@ -231,20 +235,20 @@ class Place(Function):
         """The tensor that the name stands for (`y = x`), if that keeps its shape all the time; else the name."""
         if name in roots:
             return roots[name]
-        root = next((dotted(one) for one in self.values(name)[:1]), None) if self.is_local(name) else None
+        root = next((dotted(expression) for expression in self.values(name)[:1]), None) if self.is_local(name) else None
         if root is None or root == name or self.is_local(root):
             return name
         kept = (*self.values(name)[1:], *self.values(root))
-        return root if all(self._elements(one, {**roots, name: root}) == root for one in kept) else name
+        return root if all(self._elements(item, {**roots, name: root}) == root for item in kept) else name
 
     def is_single(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether the expression surely is one value: computed from sums over everything, numbers and other single values."""
         if isinstance(node, ast.Constant):
             return True
         if isinstance(node, ast.Compare):
-            return all(self.is_single(one, seen) for one in (node.left, *node.comparators))
+            return all(self.is_single(expression, seen) for expression in (node.left, *node.comparators))
         if isinstance(node, ast.BoolOp):
-            return all(self.is_single(one, seen) for one in node.values)
+            return all(self.is_single(item, seen) for item in node.values)
         if isinstance(node, ast.BinOp):
             return self.is_single(node.left, seen) and self.is_single(node.right, seen)
         if isinstance(node, ast.UnaryOp):
@@ -263,7 +267,7 @@ class Place(Function):
         name = dotted(node)
         if name is None or name in seen or (name in self.singles and not self.values(name)):
             return name is not None
-        return self.is_assigned(name) and all(self.is_single(one, seen | {name}) for one in self.values(name))
+        return self.is_assigned(name) and all(self.is_single(element, seen | {name}) for element in self.values(name))
 
     def _is_place(self, node: ast.expr) -> bool:
         """Whether this is surely one integer: a constant, or the variable of a loop over a `range`."""
@@ -293,7 +297,7 @@ def _names_in(statement: ast.Assign) -> list[ast.Name]:
 
 def _leaves_tensors(value: ast.expr) -> bool:
     """Whether the value may be no tensor, though it is computed from one: `x = x.shape[0]`."""
-    names = (dotted(one) or "" for one in ast.walk(value) if isinstance(one, ast.Attribute | ast.Name))
+    names = (dotted(node) or "" for node in ast.walk(value) if isinstance(node, ast.Attribute | ast.Name))
     return any(name.rpartition(".")[2] in _NO_TENSORS for name in names)
 
 
@@ -309,7 +313,7 @@ def _is_gradients(node: ast.expr) -> bool:
 
 def _has_text(node: ast.expr) -> bool:
     """Whether a subscript asks a dictionary: `batch["x"]`."""
-    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in ast.walk(node))
+    return any(isinstance(child, ast.Constant) and isinstance(child.value, str) for child in ast.walk(node))
 
 
 def function_around(run: Run, file: str, line: int | None) -> Place | None:

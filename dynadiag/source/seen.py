@@ -31,31 +31,31 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
         return place
     frames = _frames_of(place, at.file, at.line - place.row + 1, run)
     own = {frame.id: resume_line(frame.name) is None for frame in frames}
-    taken = [one for frame in own for one in _taken(run).get(frame, ())]
+    taken = [item for frame in own for item in _taken(run).get(frame, ())]
     shapes: dict[str, set[tuple[int, ...] | None]] = {}
-    for one in taken:
-        if _NAME.match(name := readable(one.source)) is not None:
-            shapes.setdefault(name, set()).add(one.shape)
-    kinds = {str(one.dtype) for one in taken}
+    for traced_input in taken:
+        if _NAME.match(name := readable(traced_input.source)) is not None:
+            shapes.setdefault(name, set()).add(traced_input.shape)
+    kinds = {str(element.dtype) for element in taken}
     text = "\n".join(place.rows[: place.node.end_lineno])
-    others = _OTHER_TYPES.search(text) is not None or any("___from_numpy" in one.source for one in taken)
+    others = _OTHER_TYPES.search(text) is not None or any("___from_numpy" in entry.source for entry in taken)
     no_history = bool(kinds) and not any(one.requires_grad for one in taken) and "requires_grad" not in text
     return replace(
         place,
         tensors=frozenset(shapes),
-        dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(one or ()) for one in found}) == 1},
+        dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(pair or ()) for pair in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
         no_gradient=no_history and kinds <= _FLOATS,
         no_history=no_history,
         floating=bool(kinds) and kinds <= _FLOATS,
-        float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in one for one in kinds)),
+        float32=kinds & _FLOATS == {"torch.float32"} and not (others or any("complex" in kind for kind in kinds)),
     )
 
 
 def takes_leaves(frames: Iterable[str], run: Run) -> bool:
     """Whether no tensor that these compilations took has a history; False where none was recorded."""
-    taken = [one for frame in frames for one in _taken(run).get(frame, ())]
-    return bool(taken) and all(one.is_leaf or not one.requires_grad for one in taken)
+    taken = [traced_input for frame in frames for traced_input in _taken(run).get(frame, ())]
+    return bool(taken) and all(item.is_leaf or not item.requires_grad for item in taken)
 
 
 def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
     if place is None or own is None or own.line is None:
         return ()
     frames = _frames_of(place, own.file, own.line - place.row + 1, run)
-    sources = {one.source for frame in frames for one in _taken(run).get(frame.id, ()) if one.is_parameter}
+    sources = {traced_input.source for frame in frames for traced_input in _taken(run).get(frame.id, ()) if traced_input.is_parameter}
     # Not all that a source goes through is a module: `forward.__closure__[1].cell_contents` of a function, which has no `compile()`.
-    owners = {readable(one[: part.start()]) for one in sources for part in re.finditer(r"\._(?:modules|parameters)\[", one)}
-    names = [name for one in ast.walk(place.node) if isinstance(one, ast.Call) and (name := dotted(one.func)) is not None]
-    cells = dict.fromkeys((found[1], int(found[2])) for one in sorted(sources) if (found := _CELL.match(one)) is not None)
+    owners = {readable(source[: part.start()]) for source in sources for part in re.finditer(r"\._(?:modules|parameters)\[", source)}
+    names = [name for node in ast.walk(place.node) if isinstance(node, ast.Call) and (name := dotted(node.func)) is not None]
+    cells = dict.fromkeys((found[1], int(found[2])) for word in sorted(sources) if (found := _CELL.match(word)) is not None)
     inner = [_in_cell(own.file, name, cell, run) for name, cell in cells if name in names]
     if None in inner:
         return ()
@@ -81,33 +81,35 @@ def _in_cell(file: str, function: str, cell: int, run: Run) -> str | None:
     CPython orders `__closure__` as the names in `co_freevars`, which are sorted (3.9 to 3.14).
     """
     own = recorded_functions(file, run)
-    nested = [one for one in own if one.name.rpartition(".")[2] == function and "." in one.name]
-    around = [one for one in own if len(nested) == 1 and one.name == nested[0].name.rpartition(".")[0]]
-    inner, outer = (parse_function(one[0].text) if len(one) == 1 else None for one in (nested, around))
+    nested = [
+        source_function for source_function in own if source_function.name.rpartition(".")[2] == function and "." in source_function.name
+    ]
+    around = [item for item in own if len(nested) == 1 and item.name == nested[0].name.rpartition(".")[0]]
+    inner, outer = (parse_function(group[0].text) if len(group) == 1 else None for group in (nested, around))
     if inner is None or outer is None:
         return None
     bound = _bound(outer.node) - _bound(inner.node)
-    used = sorted({one.id for one in ast.walk(inner.node) if isinstance(one, ast.Name)} & bound)
-    called = {one.func.id for one in ast.walk(inner.node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    used = sorted({node.id for node in ast.walk(inner.node) if isinstance(node, ast.Name)} & bound)
+    called = {child.func.id for child in ast.walk(inner.node) if isinstance(child, ast.Call) and isinstance(child.func, ast.Name)}
     return used[cell] if cell < len(used) and used[cell] in called else None
 
 
 def _bound(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """The names that a function binds itself: arguments, assignments, imports, and functions in it, but not what these bind."""
-    found = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    found = {descendant.arg for descendant in ast.walk(node.args) if isinstance(descendant, ast.arg)}
     left: list[ast.AST] = list(node.body)
     while left:
-        one = left.pop()
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(one.name)
-        elif isinstance(one, ast.alias):
-            found.add((one.asname or one.name).partition(".")[0])
-        elif isinstance(one, ast.ExceptHandler) and one.name:
-            found.add(one.name)
-        elif isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
-            found.add(one.id)
-        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            left += ast.iter_child_nodes(one)
+        child = left.pop()
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(child.name)
+        elif isinstance(child, ast.alias):
+            found.add((child.asname or child.name).partition(".")[0])
+        elif isinstance(child, ast.ExceptHandler) and child.name:
+            found.add(child.name)
+        elif isinstance(child, ast.Name) and not isinstance(child.ctx, ast.Load):
+            found.add(child.id)
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            left += ast.iter_child_nodes(child)
     return found
 
 
@@ -116,9 +118,9 @@ def sizes_vary(run: Run) -> bool:
     """Whether two compilations of one function took a tensor of another size under the same name."""
     codes = {frame.id: (frame.key.process, frame.file, frame.line, frame.name) for frame in run.frames}
     shapes: dict[tuple[object, str], set[tuple[int, ...] | None]] = {}
-    for one in run.traced_inputs:
-        if not one.is_parameter:
-            shapes.setdefault((codes.get(one.frame), one.source), set()).add(one.shape)
+    for traced_input in run.traced_inputs:
+        if not traced_input.is_parameter:
+            shapes.setdefault((codes.get(traced_input.frame), traced_input.source), set()).add(traced_input.shape)
     return any(len(found) > 1 for (code, _), found in shapes.items() if code is not None)
 
 
@@ -140,7 +142,7 @@ def _frames_by_function(run: Run) -> Mapping[tuple[str | None, str | None], list
 @of_last_run
 def _taken(run: Run) -> Mapping[str, list[TracedInput]]:
     found: dict[str, list[TracedInput]] = {}
-    for one in run.traced_inputs:
-        if not one.source.startswith("___as_tensor("):  # a number of Python's that torch made dynamic
-            found.setdefault(one.frame, []).append(one)
+    for traced_input in run.traced_inputs:
+        if not traced_input.source.startswith("___as_tensor("):  # a number of Python's that torch made dynamic
+            found.setdefault(traced_input.frame, []).append(traced_input)
     return found

@@ -29,11 +29,13 @@ def python_needs(function: Function, source: str) -> bool:
     names = {source.partition(".")[0]} if sizes else {source}
     known = set() if sizes else {source}
     for _ in range(_MOST_STEPS):
-        more = {name for one in ast.walk(node) for name in _bound(one, known, sizes=sizes)}
+        more = {name for child in ast.walk(node) for name in _bound(child, known, sizes=sizes)}
         if more <= known:
             break
         known |= more
-    return any(_needs(one, known, names if sizes else set(), sizes=sizes) for statement in node.body for one in ast.walk(statement))
+    return any(
+        _needs(descendant, known, names if sizes else set(), sizes=sizes) for statement in node.body for descendant in ast.walk(statement)
+    )
 
 
 def _bound(node: ast.AST, known: set[str], *, sizes: bool) -> list[str]:
@@ -43,7 +45,7 @@ def _bound(node: ast.AST, known: set[str], *, sizes: bool) -> list[str]:
     if _gives_tensor(node.value):
         return []
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    return [child.id for target in targets for child in ast.walk(target) if isinstance(child, ast.Name)]
 
 
 def _gives_tensor(node: ast.expr) -> bool:
@@ -56,11 +58,12 @@ def _gives_tensor(node: ast.expr) -> bool:
 
 
 def _mentions(node: ast.AST, known: set[str], *, sizes: bool) -> bool:
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name | ast.Attribute) and dotted(one) in known:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name | ast.Attribute) and dotted(child) in known:
             return True
         if sizes and (
-            (isinstance(one, ast.Attribute) and one.attr in ("shape", "size")) or (isinstance(one, ast.Call) and dotted(one.func) == "len")
+            (isinstance(child, ast.Attribute) and child.attr in ("shape", "size"))
+            or (isinstance(child, ast.Call) and dotted(child.func) == "len")
         ):
             return True
     return False
@@ -72,8 +75,10 @@ def _needs(node: ast.AST, known: set[str], tensors: set[str], *, sizes: bool) ->
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)):
         return _mentions(node, known, sizes=sizes)
     if isinstance(node, ast.Subscript):  # `cache[n]`, not `x[:n]`
-        return not any(isinstance(one, ast.Slice | ast.Tuple) for one in ast.walk(node.slice)) and _mentions(node.slice, known, sizes=sizes)
-    if not isinstance(node, ast.Call) or not any(_mentions(one, known, sizes=sizes) for one in (*node.args, *node.keywords)):
+        return not any(isinstance(child, ast.Slice | ast.Tuple) for child in ast.walk(node.slice)) and _mentions(
+            node.slice, known, sizes=sizes
+        )
+    if not isinstance(node, ast.Call) or not any(_mentions(argument, known, sizes=sizes) for argument in (*node.args, *node.keywords)):
         return False
     name = dotted(node.func) or ""
     if name in _BUILTINS:

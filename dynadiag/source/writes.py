@@ -44,12 +44,12 @@ def _written(line: SourceLine) -> Iterator[ast.AST]:
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
             inplace = name.endswith("_")
-            yield from (one for one in (written_tensor(node) if inplace else None,) if one is not None)
+            yield from (expression for expression in (written_tensor(node) if inplace else None,) if expression is not None)
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
         elif isinstance(node, ast.AugAssign):
             yield node.target
         elif isinstance(node, ast.Assign):
-            yield from (one for one in node.targets if isinstance(one, ast.Subscript | ast.Attribute))
+            yield from (target for target in node.targets if isinstance(target, ast.Subscript | ast.Attribute))
 
 
 def _is_hidden(node: ast.AST | None) -> bool:

@@ -42,7 +42,7 @@ class SweepComparison:
     @property
     def regressions(self) -> tuple[Change, ...]:
         """What is worse."""
-        return tuple(one for one in self.changes if one.what == "worse")
+        return tuple(change for change in self.changes if change.what == "worse")
 
 
 def compare(old: Sequence[Row], new: Sequence[Row], arms: tuple[str, str] | None = None) -> SweepComparison:
@@ -86,29 +86,29 @@ def _changes(old: Row, new: Row) -> list[Change]:
             worse, better = old.status == "done", new.status == "done"
         what: What = "worse" if worse or not better else "better"
         return [Change(**names, what=what, kind="status", old=said[0], new=said[1])]
-    was, now = (tuple(one for one in row.findings if one.severity in _GRAVE) for row in (old, new))
-    prints = [[one.fingerprint or f"{one.code}-{one.title}" for one in side] for side in (was, now)]
-    there = frozenset(one.split("-")[2] for one in prints[0] if one.count("-") >= 4)  # no function counts as renamed: nobody knows here
+    was, now = (tuple(finding for finding in row.findings if finding.severity in _GRAVE) for row in (old, new))
+    prints = [[item.fingerprint or f"{item.code}-{item.title}" for item in side] for side in (was, now)]
+    there = frozenset(word.split("-")[2] for word in prints[0] if word.count("-") >= 4)  # no function counts as renamed: nobody knows here
     pairs = matched(*prints, there=there, other_torch=old.torch != new.torch) if all(map(_whole, [*was, *now])) else _equal(*prints)
-    gone = [one for number, one in enumerate(was) if number not in pairs.values()]
-    came = [one for number, one in enumerate(now) if number not in pairs]
+    gone = [element for number, element in enumerate(was) if number not in pairs.values()]
+    came = [entry for number, entry in enumerate(now) if number not in pairs]
     return [
         *(Change(**names, what="worse", kind="finding", old="", new=one.title, finding=one) for one in came),
         *(Change(**names, what="better", kind="finding", old=one.title, new="", finding=one) for one in gone),
     ]
 
 
-def _whole(one: Finding) -> bool:
-    return one.fingerprint is not None and one.fingerprint.count("-") in (4, 5)
+def _whole(finding: Finding) -> bool:
+    return finding.fingerprint is not None and finding.fingerprint.count("-") in (4, 5)
 
 
 def _equal(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
     """Pairs of equal fingerprints, where some are damaged."""
     left = list(enumerate(old))
     pairs = {}
-    for to, one in enumerate(new):
-        of = next((number for number, other in left if other == one), None)
+    for to, name in enumerate(new):
+        of = next((number for number, other in left if other == name), None)
         if of is not None:
             pairs[to] = of
-            left.remove((of, one))
+            left.remove((of, name))
     return pairs

@@ -87,7 +87,7 @@ def gpu_ids() -> list[str]:
     """The GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else all that `nvidia-smi` lists."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return [one.strip() for one in chosen.split(",") if one.strip() and one.strip() != "-1"]
+        return [part.strip() for part in chosen.split(",") if part.strip() and part.strip() != "-1"]
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

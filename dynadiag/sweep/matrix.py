@@ -47,7 +47,7 @@ class Arm:
     @property
     def settings(self) -> dict[str, Any]:
         """What the arm changes in a program, without what only says where it runs."""
-        taken = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("name", "python", "gpus")}
+        taken = {field_.name: getattr(self, field_.name) for field_ in fields(self) if field_.name not in ("name", "python", "gpus")}
         return {name: value for name, value in taken.items() if value not in (None, False)} | (
             {"dynamic": self.dynamic} if self.dynamic is not None else {}
         )
@@ -114,7 +114,7 @@ class _Table:
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.get(key, list, "a list of texts", [])
-        if not all(isinstance(one, str) and one.strip() and "\0" not in one for one in value):
+        if not all(isinstance(item, str) and item.strip() and "\0" not in item for item in value):
             raise UsageError(f"{self.where}: {key} has to be a list of texts")
         return tuple(value)
 
@@ -146,8 +146,8 @@ def read_matrix(path: Path) -> Matrix:
         folder=folder,
         scripts=tuple(command for line in subjects.texts("scripts") for command in _commands(line, folder, subjects.where)),
         functions=tuple(dict.fromkeys(map(_function, subjects.texts("functions")))),
-        suites=tuple(_suite(one, f"{path}: [subjects] suites") for one in subjects.get("suites", list, "a list", [])),
-        arms=tuple(_arm(one, f"{path}: [[arms]] {number}", folder) for number, one in enumerate(arms, 1)) or (Arm(name="default"),),
+        suites=tuple(_suite(subject, f"{path}: [subjects] suites") for subject in subjects.get("suites", list, "a list", [])),
+        arms=tuple(_arm(item, f"{path}: [[arms]] {number}", folder) for number, item in enumerate(arms, 1)) or (Arm(name="default"),),
         verbs=tuple(dict.fromkeys(verbs)),
         explain_options=tuple(sorted(set(explain_options))),
         timeout_s=top.number("timeout-s", least=1) or 600.0,
@@ -179,12 +179,12 @@ def _commands(line: str, folder: Path, where: str) -> list[tuple[str, ...]]:
             raise UsageError(f"{where}: scripts: there is no file {head} in {folder}")
         return [(head, *rest)]
     try:
-        files = sorted(one for one in folder.glob(head) if one.is_file())
+        files = sorted(path for path in folder.glob(head) if path.is_file())
     except (ValueError, NotImplementedError) as error:
         raise UsageError(f"{where}: scripts: {head!r:.80}: {error}") from None
     if not files:
         raise UsageError(f"{where}: scripts: no file fits {head} in {folder}")
-    return [(str(one.relative_to(folder)), *rest) for one in files]
+    return [(str(file.relative_to(folder)), *rest) for file in files]
 
 
 def _function(name: str) -> str:
@@ -208,7 +208,7 @@ def _suite(given: Any, where: str) -> SuiteChoice:
 def _arm(given: Any, where: str, folder: Path) -> Arm:
     if not isinstance(given, dict):
         raise UsageError(f"{where} has to be a table")
-    table = _Table(given, where, tuple(one.name for one in fields(Arm)))
+    table = _Table(given, where, tuple(field_.name for field_ in fields(Arm)))
     name = table.get("name", str, "a text")
     if not name or not name.isprintable() or len(name) > 80:
         raise UsageError(f"{where}: name is missing, or is no short text")

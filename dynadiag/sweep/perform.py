@@ -290,7 +290,9 @@ def _verdict(verb: str, result: dict[str, Any] | None) -> str | None:
     if result is None:
         return None
     if verb == "bench":
-        said = (f"{one.get('arm')} {one.get('verdict')} {_times(one.get('speedup'))}".strip() for one in result.get("comparisons") or ())
+        said = (
+            f"{item.get('arm')} {item.get('verdict')} {_times(item.get('speedup'))}".strip() for item in result.get("comparisons") or ()
+        )
         return ", ".join(said)[:300] or None
     summary = result.get("summary") or {}
     if verb == "minify":
@@ -316,13 +318,13 @@ def _times(speedup: Any) -> str:
 
 
 def _findings(report: dict[str, Any] | None) -> Iterator[Finding]:
-    for one in (report or {}).get("findings") or ():
-        where, cost = one.get("where") or {}, one.get("cost") or {}
+    for item in (report or {}).get("findings") or ():
+        where, cost = item.get("where") or {}, item.get("cost") or {}
         yield Finding(
-            code=str(one.get("code")),
-            severity=str(one.get("severity")),
-            fingerprint=one.get("fingerprint"),
-            title=str(one.get("title"))[:500],
+            code=str(item.get("code")),
+            severity=str(item.get("severity")),
+            fingerprint=item.get("fingerprint"),
+            title=str(item.get("title"))[:500],
             file=where.get("file"),
             line=where.get("line"),
             cost=cost.get("value"),

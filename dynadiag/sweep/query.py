@@ -67,7 +67,7 @@ def query(rows: Sequence[Row], sql: str) -> Table:
     connection.execute("SET lock_configuration = true")
     try:
         found = connection.execute(f"SELECT * FROM {sql}" if sql in VIEWS else sql)
-        columns = tuple(str(one[0]) for one in found.description or ())
+        columns = tuple(str(item[0]) for item in found.description or ())
         return Table(columns, tuple(found.fetchall()) if columns else ())
     except _duckdb().Error as error:
         raise UsageError(f"the query failed: {' '.join(str(error).split())[:500]}") from None
@@ -99,7 +99,9 @@ def _duckdb() -> Any:
 def _connection(rows: Sequence[Row]) -> Any:
     """A database in memory with the table `rows` and the views."""
     connection = _duckdb().connect(":memory:")
-    columns = {one.name: _FINDINGS if one.name == "findings" else _TYPES[re.split(r"[ \[]", str(one.type))[0]] for one in fields(Row)}
+    columns = {
+        field_.name: _FINDINGS if field_.name == "findings" else _TYPES[re.split(r"[ \[]", str(field_.type))[0]] for field_ in fields(Row)
+    }
     with scratch("query") as there:
         journal = write_inside(there, JOURNAL, (json.dumps(asdict(row)) + "\n" for row in rows))
         spec = "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items()) + "}"

@@ -173,16 +173,16 @@ def _row(message: dict[str, Any] | None) -> Row | None:
     if message is None or message.get("format") != FORMAT:
         return None
     values: dict[str, Any] = {}
-    for one in fields(Row):
-        value = message.get(one.name)
-        if one.name == "findings":
+    for field_ in fields(Row):
+        value = message.get(field_.name)
+        if field_.name == "findings":
             value = tuple(_finding(inner) for inner in value) if isinstance(value, list) else ()
         elif value is None:
-            if "None" not in str(one.type):
+            if "None" not in str(field_.type):
                 return None
-        elif type(value) not in _KINDS[str(one.type).split("[")[0].split(" |")[0]]:
+        elif type(value) not in _KINDS[str(field_.type).split("[")[0].split(" |")[0]]:
             return None
-        values[one.name] = value
+        values[field_.name] = value
     return Row(**values)
 
 

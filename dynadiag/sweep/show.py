@@ -58,7 +58,7 @@ def document_of(state: SweepState) -> Document:
                 tone="unclear",
             )
         )
-    heads += [Headline(word="not written", said=one, tone="bad") for one in state.unwritten[:_MOST_SHOWN]]
+    heads += [Headline(word="not written", said=name, tone="bad") for name in state.unwritten[:_MOST_SHOWN]]
     facts = [f"{state.before} of them done before"] if state.before else []
     return Document(
         title="dynadiag sweep",
@@ -119,8 +119,8 @@ def _arms(rows: Sequence[Row]) -> Section:
 def _commonest(rows: Sequence[Row], folder: str) -> Section:
     codes: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
-        for one in row.findings:
-            codes.setdefault(one.code, []).append((row.subject, one.title))
+        for finding in row.findings:
+            codes.setdefault(finding.code, []).append((row.subject, finding.title))
     ranked = sorted(codes.items(), key=lambda item: (-len({subject for subject, _ in item[1]}), item[0]))
     return Section(
         title="Findings, in most subjects first",
@@ -197,7 +197,7 @@ def page_of(state: SweepState) -> str:
         version=dynadiag.__version__,
         sections=[("matrix", "Matrix"), ("legend", "What the cells say")],
         counts=[(_word(name), count) for name, count in statuses(state.rows)],
-        columns=[clean(": ".join((arm, verb) if len({one for _, one in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
+        columns=[clean(": ".join((arm, verb) if len({text for _, text in columns}) > 1 else (arm,)), limit=80) for arm, verb in columns],
         rows=[
             {"subject": clean(subject, limit=200), "cells": [_cell(state, found.get((subject, *column))) for column in columns]}
             for subject in subjects
@@ -209,7 +209,7 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     if row is None:
         return {"word": "", "said": "", "whole": "", "href": None, "tone": "plain"}
     place = state.folder / TASKS / row.key
-    name = next((one for one in ("report.html", "parity.html", "output.txt") if (place / one).is_file()), None)
+    name = next((literal for literal in ("report.html", "parity.html", "output.txt") if (place / literal).is_file()), None)
     told = [
         plural(count, word)
         for count, word in ((row.break_sites, "break"), (row.recompiles, "recompile"), (row.fallbacks, "fallback"))
@@ -282,11 +282,13 @@ def _text(value: Any) -> str:
 
 def document_of_comparison(found: SweepComparison, old: str, new: str) -> Document:
     """What one sweep has gained and lost against another."""
-    worse, better = found.regressions, [one for one in found.changes if one.what == "better"]
+    worse, better = found.regressions, [change for change in found.changes if change.what == "better"]
     if worse:
-        head = Headline(word="Worse", what=plural(len({one.subject for one in worse}), "subject"), said=_counts(worse), tone="bad")
+        head = Headline(word="Worse", what=plural(len({item.subject for item in worse}), "subject"), said=_counts(worse), tone="bad")
     elif better:
-        head = Headline(word="Better", what=plural(len({one.subject for one in better}), "subject"), said=_counts(better), tone="good")
+        head = Headline(
+            word="Better", what=plural(len({element.subject for element in better}), "subject"), said=_counts(better), tone="good"
+        )
     else:
         head = Headline(word="No difference", what=f"{plural(found.pairs, 'task')} compared", tone="good")
     facts = [
@@ -309,7 +311,7 @@ def document_of_comparison(found: SweepComparison, old: str, new: str) -> Docume
 
 
 def _counts(changes: Sequence[Change]) -> str:
-    ends = sum(one.kind == "status" for one in changes)
+    ends = sum(change.kind == "status" for change in changes)
     told = [plural(ends, "task") + " that ended in another way"] if ends else []
     if len(changes) > ends:
         told.append(plural(len(changes) - ends, "finding") + (" new" if changes[0].what == "worse" else " gone"))

@@ -127,7 +127,7 @@ def _subjects(matrix: Matrix) -> Iterator[_Subject]:
     for choice in matrix.suites:
         _refuse_unknown_models(choice, {name for arm in matrix.arms for name in _listed(arm.python, choice.name)[0]})
         names = {arm.name: _chosen(choice, _listed(arm.python, choice.name)[0]) for arm in matrix.arms}
-        for name in dict.fromkeys(one for listed in names.values() for one in listed):
+        for name in dict.fromkeys(text for listed in names.values() for text in listed):
             arms = frozenset(arm for arm, listed in names.items() if name in listed)
             yield _Subject(name=f"{choice.name}:{name}", suite=choice.name, model=name, arms=arms)
 

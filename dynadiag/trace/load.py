@@ -138,7 +138,7 @@ def _end_missing(log: Path, size: int, reader: _LogReader) -> Iterator[str]:
     name = shown(Path(log.name))
     if size < told:
         yield f"the end of {name} is missing"
-    elif not told and any("pid" in one.facts and not one.finished for one in reader.by_number.values()):
+    elif not told and any("pid" in process_builder.facts and not process_builder.finished for process_builder in reader.by_number.values()):
         yield f"the end of {name} may be missing: its process wrote no end, and there is no digest that says how long it was"
 
 

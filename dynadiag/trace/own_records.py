@@ -147,7 +147,7 @@ def library_function(run: RunBuilder, process: ProcessBuilder, record: Record) -
     file, line, name, text = as_text(facts.get("file")), as_id(facts.get("line")), as_text(facts.get("name")), as_text(facts.get("text"))
     if file is None or line is None or name is None or text is None:
         raise BadRecordError("library function is mistyped")
-    variables = [(one, found) for one, found in as_dict(facts.get("environment")).items() if isinstance(found, str)][:_MOST_VARIABLES]
+    variables = [(item, found) for item, found in as_dict(facts.get("environment")).items() if isinstance(found, str)][:_MOST_VARIABLES]
     if len(run.library_functions) < _MOST_FUNCTIONS and len(text) <= _LONGEST_FUNCTION and run.room.take("settings", len(text)):
         run.library_functions.setdefault((file, line), SourceFunction(file, line, name, text, tuple(variables)))
 
@@ -178,7 +178,7 @@ def _asking(stack: Sequence[Location]) -> Location | None:
     """The frame that asked to compile: the caller of what calls `torch.compile` itself, as `module.compile()` does, and the decorator that
     `torch.compile(backend=...)` returns.
     """
-    asking = [one for one in stack if one.function not in _COMPILE_THEMSELVES] or stack
+    asking = [location for location in stack if location.function not in _COMPILE_THEMSELVES] or stack
     return asking[-1] if asking else None
 
 

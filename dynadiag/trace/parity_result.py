@@ -47,7 +47,10 @@ def replayed(file: Path) -> tuple[Replayed | None, str | None]:
         return None, f"{FILE} cannot be used: {error.reason}"
     findings = [_finding(as_dict(entry)) for entry in as_list(found.get("findings"))[:_MOST_FINDINGS]]
     told = Replayed(
-        torch=_cut(found.get("torch")), graphs=graphs, compared=compared, findings=tuple(one for one in findings if one is not None)
+        torch=_cut(found.get("torch")),
+        graphs=graphs,
+        compared=compared,
+        findings=tuple(finding for finding in findings if finding is not None),
     )
     return told, None
 

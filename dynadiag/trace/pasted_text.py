@@ -100,7 +100,7 @@ def _by_writer(lines: Sequence[str]) -> list[_Writer]:
         elif prefix is not None:
             writer = known.get(_key(prefix), bare)
         else:
-            writer = next((one for one in (writer, *known.values()) if one.prefix is not None and one.prefix.match(line)), bare)
+            writer = next((item for item in (writer, *known.values()) if item.prefix is not None and item.prefix.match(line)), bare)
         if writer.prefix is not None:
             found = writer.prefix.match(line)
             writer.lines.append(writer.rank + line[len(prefix) if prefix else found.end() if found else 0 :])

@@ -59,7 +59,7 @@ class PhaseClock:
 
     def timed(self, process: int) -> tuple[Span, ...]:
         """Each finished phase that there was room for, in the order in which they ended."""
-        return tuple(Span(process, *one) for one in self.spans)
+        return tuple(Span(process, *span) for span in self.spans)
 
     def phases(self) -> tuple[Phase, ...]:
         """The sums of all finished phases in seconds, in the order in which they first ended."""

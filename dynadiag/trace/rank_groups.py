@@ -34,9 +34,9 @@ def main_digests(digests: Iterable[Digest]) -> tuple[dict[int, Digest], dict[int
             found.setdefault(digest.rank, []).append(digest)
     every: dict[int, list[Digest]] = {}
     for rank in sorted(found):
-        pids = {one.pid for one in found[rank] if one.pid is not None}
-        roots = [one for one in found[rank] if one.parent_pid is None or one.parent_pid not in pids] or found[rank]
-        every[rank] = sorted(roots, key=lambda one: (one.began or 0.0, one.log, one.pid or 0))
+        pids = {item.pid for item in found[rank] if item.pid is not None}
+        roots = [element for element in found[rank] if element.parent_pid is None or element.parent_pid not in pids] or found[rank]
+        every[rank] = sorted(roots, key=lambda entry: (entry.began or 0.0, entry.log, entry.pid or 0))
     return {rank: roots[0] for rank, roots in every.items()}, every
 
 
@@ -57,7 +57,7 @@ def compared(digests: Iterable[Digest]) -> RankComparison | None:
         groups=groups,
         troubles=troubles_of(ranks, every, groups, sentences),
         ranks=len(ranks),
-        events=sum(len(one.events) for one in ranks.values()),
+        events=sum(len(element.events) for element in ranks.values()),
         own_values=tuple(sorted(own)),
         frames=_frames([ranks[group.representative] for group in groups], own),
     )
@@ -156,7 +156,7 @@ def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference 
             return FirstDifference(kind="settings", here=f"{name} {a or 'not recorded'}", there=f"{name} {b or 'not recorded'}")
     if here.options != there.options and here.events and there.events:
         return FirstDifference(kind="settings", here="other options of torch", there=None)
-    mine, its = ([at for at, event in enumerate(one.events) if event.kind != "source"] for one in (here, there))
+    mine, its = ([at for at, event in enumerate(digest.events) if event.kind != "source"] for digest in (here, there))
     for number, (at, other) in enumerate(zip_longest(mine, its)):
         if at is None or other is None or _is_apart(here.events[at], there.events[other], own):
             found = _difference(here, there, len(here.events) if at is None else at, len(there.events) if other is None else other, own)
@@ -202,8 +202,8 @@ def _texts(here: Digest, there: Digest, a: int, b: int, own: frozenset[str]) -> 
 def _source_difference(here: Digest, there: Digest, a: int, b: int) -> FirstDifference:
     """The first line of two functions that is not the same, in both, with its place."""
     functions = [_function_at(digest, at) for digest, at in ((here, a), (there, b))]
-    lines = [[] if one is None else one.split("\n") for one in functions]
-    at = next((number for number, (one, other) in enumerate(zip_longest(*lines)) if one != other), 0)
+    lines = [[] if function is None else function.split("\n") for function in functions]
+    at = next((number for number, (item, other) in enumerate(zip_longest(*lines)) if item != other), 0)
     texts = []
     for event, rows in ((here.events[a], lines[0]), (there.events[b], lines[1])):
         line = f"`{rows[at].strip()[:_LONGEST_LINE]}`" if at < len(rows) else "nothing more" if rows else "other source"
@@ -254,11 +254,11 @@ def _collectives(here: Digest, there: Digest) -> FirstDifference | None:
     """Where the collectives alone first differ, layer by layer from the top; None where they are the same in the same order."""
     above = False
     for layer in COLLECTIVES:
-        mine, its = ([at for at, event in enumerate(one.events) if event.kind == layer] for one in (here, there))
+        mine, its = ([at for at, event in enumerate(digest.events) if event.kind == layer] for digest in (here, there))
         if above and not (mine and its):
             continue  # a graph out of a cache need not have each layer
         for number, (a, b) in enumerate(zip_longest(mine, its)):
-            first, second = (None if at is None else one.events[at] for one, at in ((here, a), (there, b)))
+            first, second = (None if at is None else item.events[at] for item, at in ((here, a), (there, b)))
             if first is None or second is None or first.mark != second.mark:
                 if _ended_before(here if first is None else there if second is None else None):
                     return None
@@ -285,7 +285,7 @@ def _group_order(here: Digest, there: Digest) -> FirstDifference | None:
     if at is None or at >= len(there.events):
         return None
     found = _difference(here, there, at, at, frozenset())
-    mine, its = (f"{one.events[at].what} (process group {one.groups[number]})" for one in (here, there))
+    mine, its = (f"{digest.events[at].what} (process group {digest.groups[number]})" for digest in (here, there))
     return replace(found, kind="collective", here=mine, there=its, before=sum(event.kind in COLLECTIVES for event in here.events[:at]))
 
 

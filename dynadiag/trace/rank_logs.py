@@ -226,7 +226,7 @@ def _round(
     try:
         futures: dict[Future[_Digested], Path] = {}
         with suppress(BrokenProcessPool):
-            for log in sorted(logs, key=lambda one: -sizes[one]):
+            for log in sorted(logs, key=lambda path: -sizes[path]):
                 futures[pool.submit(_digest, str(log), _room(len(sizes)))] = log
         waiting: set[Future[_Digested]] = set(futures)
         while waiting:

@@ -39,18 +39,18 @@ def troubles_of(
         )
     shown: list[RankTrouble] = []
     kinds: dict[TroubleKind, list[RankTrouble]] = {}
-    for one in found:
-        kinds.setdefault(one.kind, []).append(one)
+    for rank_trouble in found:
+        kinds.setdefault(rank_trouble.kind, []).append(rank_trouble)
     for kind, rows in kinds.items():
         shown += rows[:_MOST_TOLD]
         if len(rows) > _MOST_TOLD:
-            rest = tuple(sorted({rank for one in rows[_MOST_TOLD:] for rank in one.ranks}))
+            rest = tuple(sorted({rank for row in rows[_MOST_TOLD:] for rank in row.ranks}))
             shown.append(RankTrouble(kind=kind, ranks=rest, text=f"The same holds for {len(rest):,} more ranks."))
     return tuple(shown)
 
 
 def _missing(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
-    sizes = {one.world_size for one in ranks.values() if one.world_size is not None}
+    sizes = {digest.world_size for digest in ranks.values() if digest.world_size is not None}
     size = max(sizes, default=0)
     last = max(size - 1, max(ranks))
     if last > _MOST_MISSING:
@@ -84,26 +84,26 @@ def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
 
 def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
     """In order of time, by the clocks of the logs: of several that ended in some way the first may be the cause of the others."""
-    ends = [one.ended for one in ranks.values() if one.ended is not None]
-    finished = any(one.finished for one in ranks.values())
+    ends = [element.ended for element in ranks.values() if element.ended is not None]
+    finished = any(entry.finished for entry in ranks.values())
     base = ranks[groups[0].representative]
     alike = {rank for group in groups if group.first is not None and group.first.kind == "end" for rank in group.ranks}
     silent: list[int] = []
-    for rank, one in sorted(ranks.items(), key=lambda item: (item[1].ended or 0.0, item[0])):
-        later = max(ends, default=0.0) - (one.ended or 0.0)
+    for rank, digest in sorted(ranks.items(), key=lambda item: (item[1].ended or 0.0, item[0])):
+        later = max(ends, default=0.0) - (digest.ended or 0.0)
         others = f"; the last record of another rank is {later:,.1f} s later" if later >= _LEAST_FIRST_S else ""
-        at = f"after {len(one.events):,} of {len(base.events):,} events" if len(one.events) < len(base.events) else "at its end"
-        if one.error is not None:
-            yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {one.error}{others}.")
-        elif one.cut_off:
+        at = f"after {len(digest.events):,} of {len(base.events):,} events" if len(digest.events) < len(base.events) else "at its end"
+        if digest.error is not None:
+            yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {digest.error}{others}.")
+        elif digest.cut_off:
             yield RankTrouble(kind="cut", ranks=(rank,), text=f"The log of rank {rank} is cut in the middle of a record, {at}{others}.")
-        elif not one.finished and (finished or one.started_at is not None):  # logs of TORCH_TRACE have no record of an end
+        elif not digest.finished and (finished or digest.started_at is not None):  # logs of TORCH_TRACE have no record of an end
             silent.append(rank)
         elif rank in alike and later >= _LEAST_OVER_S:
             yield RankTrouble(kind="ended_early", ranks=(rank,), text=f"Rank {rank} stopped compiling {at}{others}.")
-        elif not one.events:
+        elif not digest.events:
             yield RankTrouble(
-                kind="empty", ranks=(rank,), text=f"Rank {rank} compiled nothing: its log has {one.records:,} records and no frame."
+                kind="empty", ranks=(rank,), text=f"Rank {rank} compiled nothing: its log has {digest.records:,} records and no frame."
             )
     yield from _silent(silent, ranks)
 
@@ -128,14 +128,14 @@ def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
     if number < _LEAST_COMMON or len(ranks) < 3:
         return
     sample = [ranks[rank] for rank in members[:: max(1, len(members) // 64)]]
-    usual = [median(one.times[at] for one in sample) for at in range(number)]
-    for rank, one in ranks.items():
+    usual = [median(item.times[at] for item in sample) for at in range(number)]
+    for rank, digest in ranks.items():
         common = 0
-        while common < min(number, len(one.events)) and one.events[common].mark == base.events[common].mark:
+        while common < min(number, len(digest.events)) and digest.events[common].mark == base.events[common].mark:
             common += 1
         if common < _LEAST_COMMON:
             continue
-        offsets = [one.times[at] - usual[at] for at in range(common)]
+        offsets = [digest.times[at] - usual[at] for at in range(common)]
         middle = median(offsets)
         if abs(middle) >= _LEAST_LATE_S and max(offsets) - min(offsets) <= _STEADY * abs(middle):
             side = "later than" if middle > 0 else "earlier than"
@@ -154,9 +154,9 @@ def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
 
 def _versions(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
     versions: dict[str, list[int]] = {}
-    for rank, one in ranks.items():
-        if one.torch is not None:
-            versions.setdefault(one.torch, []).append(rank)
+    for rank, digest in ranks.items():
+        if digest.torch is not None:
+            versions.setdefault(digest.torch, []).append(rank)
     if len(versions) > 1:
         ordered = sorted(versions.items(), key=lambda item: (-len(item[1]), item[1]))
         text = ", ".join(f"{version}: {_named(tuple(numbers))}" for version, numbers in ordered[:_MOST_TOLD])

@@ -90,6 +90,6 @@ def size_of(value: object) -> int:
     if isinstance(value, Location):  # most of all
         return 250 + len(value.file) + len(value.function or "") + len(value.code or "")
     size = 50
-    for one in value if isinstance(value, tuple) else [getattr(value, field) for field in getattr(type(value), "__slots__", ())]:
-        size += len(one) + 50 if type(one) is str else size_of(one)
+    for item in value if isinstance(value, tuple) else [getattr(value, field) for field in getattr(type(value), "__slots__", ())]:
+        size += len(item) + 50 if type(item) is str else size_of(item)
     return size

@@ -238,7 +238,7 @@ class TextEvents:
     def traceback(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A traceback, or its last lines: the exception of torch.compile's that ended it, if there is one."""
         chain = read_traceback(lines)
-        raised = next((one for one in reversed(chain) if one.by_compiler), None)
+        raised = next((item for item in reversed(chain) if item.by_compiler), None)
         if raised is None:
             last = chain[-1] if chain else None
             if last is not None and (last.in_compiled_code or last.overwritten):
@@ -299,8 +299,8 @@ class TextEvents:
     def _refused(self, prefix: Prefix, raised: Raised) -> None:
         """The recompile limit under `fullgraph=True`: the frame is that of the warning before it, where it was pasted too."""
         process = self.process(prefix)
-        limited = [one.frame for one in self.run.problems if one.kind == "recompile_limit" and one.process == process.index]
-        frame = next((one for one in reversed(self.run.frames) if one.id in limited), None)
+        limited = [problem.frame for problem in self.run.problems if problem.kind == "recompile_limit" and problem.process == process.index]
+        frame = next((frame_builder for frame_builder in reversed(self.run.frames) if frame_builder.id in limited), None)
         if frame is None:
             frame = self._failed_frame(prefix, None)
             frame.callers = self.run.share(raised.callers)
@@ -385,7 +385,11 @@ class TextEvents:
             if seen is None
             else [event for position in seen.breaks[-_MOST_LOOKED_AT:] if (event := self.run.breaks[position]) is not None]
         )
-        lines = {(one.torch_frame.file, one.torch_frame.line) for one in known if one.attempt == attempt and one.torch_frame is not None}
+        lines = {
+            (break_event.torch_frame.file, break_event.torch_frame.line)
+            for break_event in known
+            if break_event.attempt == attempt and break_event.torch_frame is not None
+        }
         if place is not None and lines and (place.file, place.line) not in lines:
             process.epoch += 1
 

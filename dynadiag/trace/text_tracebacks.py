@@ -92,9 +92,9 @@ def read_traceback(lines: Sequence[str]) -> tuple[Raised, ...]:
     found = []
     begin = 0
     for position in (*(number for number, line in enumerate(lines) if number and line.startswith(TRACEBACK)), len(lines)):
-        one = _read_one(lines[begin:position])
-        if one is not None:
-            found.append(one)
+        raised = _read_one(lines[begin:position])
+        if raised is not None:
+            found.append(raised)
         begin = position
     return tuple(found)
 

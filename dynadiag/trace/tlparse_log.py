@@ -137,7 +137,11 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str]]:
                     yield entry.name, entry.path
                 elif entry.is_dir(follow_symlinks=False):
                     with os.scandir(entry.path) as inner:
-                        yield from ((f"{entry.name}/{one.name}", one.path) for one in inner if one.is_file(follow_symlinks=False))
+                        yield from (
+                            (f"{entry.name}/{dir_entry.name}", dir_entry.path)
+                            for dir_entry in inner
+                            if dir_entry.is_file(follow_symlinks=False)
+                        )
     except OSError:
         return
 

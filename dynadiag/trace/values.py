@@ -100,7 +100,7 @@ def shallow(value: Any) -> Any:
     """A value out of JSON; BadRecordError when it is nested too deep to be walked through and written again."""
     level = [value]
     for _ in range(_DEEPEST):
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())]
         if not level:
             return value
     raise BadRecordError("nested too deep")

@@ -230,7 +230,9 @@ def held_by_cuda_graphs() -> int:
     import torch
 
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    return sum(one["total_size"] - one["allocated_size"] for one in segments if tuple(one.get("segment_pool_id", (0, 0))) != (0, 0))
+    return sum(
+        segment["total_size"] - segment["allocated_size"] for segment in segments if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+    )
 
 
 def save_baseline(expected: Expected, path: Path) -> None:

@@ -57,7 +57,7 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
             first = run_and_collect(step)
         found = _compared(expected.recorded, first)
         outcomes.append(judge(found, "in the first call"))
-        if blind := [one for one in found if _is_blind(one)]:
+        if blind := [judged for judged in found if _is_blind(judged)]:
             note_once(expected, _not_compared(blind, len(found)))
         if other := other_layouts(expected.recorded.first, first):
             note_once(expected, other)
@@ -122,15 +122,15 @@ def _compared(reference: Reference, result: dict[str, Any]) -> list[Judged]:
     return compare_all(reference, kept)
 
 
-def _is_blind(one: Judged) -> bool:
+def _is_blind(judged: Judged) -> bool:
     """Whether rounding explains an error as large as the value: one that was dropped would pass. A line search in bfloat16 does that
     (`torch.optim.LBFGS`): eager and float64 take steps of other lengths.
     """
-    return not one.differences and one.allowed is not None and one.allowed >= 1.0 and bool(one.error)
+    return not judged.differences and judged.allowed is not None and judged.allowed >= 1.0 and bool(judged.error)
 
 
 def _not_compared(blind: Sequence[Judged], count: int) -> str:
-    worst = max(blind, key=lambda one: one.allowed or 0.0)
+    worst = max(blind, key=lambda judged: judged.allowed or 0.0)
     why = "rounding errors in eager are as large as the values themselves, so a wrong value could not be detected"
     return f"NOT COMPARED: {len(blind)} of {count} results, such as {worst.name}: {why}"
 
@@ -146,7 +146,7 @@ def judge(found: Sequence[Judged], when: str = "") -> Outcome:
     return Outcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=compared)
 
 
-def _order(one: Judged) -> tuple[int, float, bool]:
-    status = status_of(one)
+def _order(judged: Judged) -> tuple[int, float, bool]:
+    status = status_of(judged)
     severity = ("PASS", "WRONG", "DTYPE_CHANGED").index(status)
-    return severity, weight_of(one) if status != "PASS" else (one.error or 0.0), one.name.startswith("output")
+    return severity, weight_of(judged) if status != "PASS" else (judged.error or 0.0), judged.name.startswith("output")

@@ -60,7 +60,7 @@ def compare_all(reference: Reference, result: Mapping[str, Any]) -> list[Judged]
     seen = [Seen("output", at, name, values[at], number=numbers[at]) for at, name in enumerate(names)]
     found = judge(seen, [result.get(name) for name in names], _noise(reference, names), BENCH)
     extra = [Seen("output", 0, name, None) for name in result if name not in reference.first and not is_layout(name)]
-    return found + [Judged(name=one.name, differences=(difference(one, "missing", _NO_SUCH_VALUE, "a value"),)) for one in extra]
+    return found + [Judged(name=item.name, differences=(difference(item, "missing", _NO_SUCH_VALUE, "a value"),)) for item in extra]
 
 
 def _noise(reference: Reference, names: Sequence[str]) -> Noise:
@@ -79,28 +79,28 @@ def _noise(reference: Reference, names: Sequence[str]) -> Noise:
     return known if reference.nudges is None else replace(known, runs=runs)
 
 
-def status_of(one: Judged) -> str:
+def status_of(judged: Judged) -> str:
     """PASS, WRONG or DTYPE_CHANGED."""
-    if not one.differences:
+    if not judged.differences:
         return "PASS"
-    return "DTYPE_CHANGED" if one.differences[0].kind == "dtype" else "WRONG"
+    return "DTYPE_CHANGED" if judged.differences[0].kind == "dtype" else "WRONG"
 
 
-def detail_of(one: Judged) -> str:
+def detail_of(judged: Judged) -> str:
     """How it is wrong, in words; or what else there is to say."""
-    if not one.differences:
-        return one.detail
-    first = one.differences[0]
+    if not judged.differences:
+        return judged.detail
+    first = judged.differences[0]
     eager, here = (text.removeprefix("torch.") for text in (first.eager, first.compiled))
     words = {"dtype": f"{eager} in eager, {here} here", "shape": f"shape {eager} in eager, {here} here"}
     missing = "eager has no such value" if eager == _NO_SUCH_VALUE else "missing"
-    return words.get(first.kind) or (missing if first.kind == "missing" else one.detail)
+    return words.get(first.kind) or (missing if first.kind == "missing" else judged.detail)
 
 
-def weight_of(one: Judged) -> float:
+def weight_of(judged: Judged) -> float:
     """What the worst is chosen by."""
-    if not one.differences:
+    if not judged.differences:
         return -1.0
-    if one.error is None or one.allowed is None or not math.isfinite(one.error):
+    if judged.error is None or judged.allowed is None or not math.isfinite(judged.error):
         return math.inf
-    return one.error / max(one.allowed, 1e-30)
+    return judged.error / max(judged.allowed, 1e-30)

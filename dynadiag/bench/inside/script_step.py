@@ -81,7 +81,7 @@ class ScriptStep:
         unit = self._unit(captured, captured.args, captured.kwargs, captured.where) if found is None else self._most_seen(captured, found)
         _settle(unit)
         if self._log is not None:
-            self.replay = ShapeReplay.of(unit, seen, captured.mode, lambda one: self._of_shape(captured, one, f"call {one.first_call}"))
+            self.replay = ShapeReplay.of(unit, seen, captured.mode, lambda item: self._of_shape(captured, item, f"call {item.first_call}"))
         if self._switch.arm != EAGER:
             torch.compiler.set_stance("default")
         return unit
@@ -90,9 +90,9 @@ class ScriptStep:
         share = f"the shapes of {found.calls} of the first {captured.number} calls"
         return self._of_shape(captured, found, f"{replace(captured, number=found.first_call).where}, {share}")
 
-    def _of_shape(self, captured: CapturedCall, one: Seen, where: str) -> CallUnit:
-        assert one.arguments is not None
-        return self._unit(captured, one.arguments, one.keywords, where)
+    def _of_shape(self, captured: CapturedCall, seen: Seen, where: str) -> CallUnit:
+        assert seen.arguments is not None
+        return self._unit(captured, seen.arguments, seen.keywords, where)
 
     def _unit(self, captured: CapturedCall, args: tuple[Any, ...], kwargs: Mapping[str, Any], where: str) -> CallUnit:
         original, options, switch = captured.callee.original, captured.callee.options, self._switch

@@ -110,7 +110,7 @@ def _bytes_of(arguments: Any, keywords: Any) -> int:
 
 def most_seen(seen: list[Seen], mode: Mode) -> Seen | None:
     """The shape of most calls in this mode whose arguments are there; the first of equals."""
-    return max((one for one in seen if one.mode == mode and one.is_whole), key=lambda one: one.calls, default=None)
+    return max((item for item in seen if item.mode == mode and item.is_whole), key=lambda element: element.calls, default=None)
 
 
 @dataclass(kw_only=True)
@@ -130,26 +130,26 @@ class ShapeReplay:
         """A unit for each shape that was seen in this mode; calls of another mode need its contexts, which are gone."""
         left_out: dict[str, int] = {}
         replayed = []
-        for one in seen:
-            if one.mode != mode:
+        for item in seen:
+            if item.mode != mode:
                 why = "in a different mode (grad mode, autocast, training)"
-            elif one.arguments is None:
+            elif item.arguments is None:
                 why = f"more than the {MOST_SHAPES} shapes or the {MOST_BYTES >> 30} GiB of arguments that are kept"
-            elif not one.is_whole:
+            elif not item.is_whole:
                 why = "of arguments that were resized afterwards"
             else:
-                replayed.append(one)
+                replayed.append(item)
                 continue
-            left_out[why] = left_out.get(why, 0) + one.calls
+            left_out[why] = left_out.get(why, 0) + item.calls
         replay = cls(unit=unit, seen=replayed, left_out=left_out)
-        replay.units = [replace(make(one), own_backward=unit.own_backward, function=unit.function) for one in replayed]
+        replay.units = [replace(make(element), own_backward=unit.own_backward, function=unit.function) for element in replayed]
         return replay
 
     def listed(self) -> dict[str, Any]:
         """Each shape with its tensors and counts, and calls that are not replayed with the reason."""
         keys = ("name", "shape", "dtype", "device", "requires_grad")
         shapes = [
-            {"tensors": [dict(zip(keys, one, strict=True)) for one in seen.signature], "calls": seen.calls, "first_call": seen.first_call}
+            {"tensors": [dict(zip(keys, pair, strict=True)) for pair in seen.signature], "calls": seen.calls, "first_call": seen.first_call}
             for seen in self.seen
         ]
         return {"shapes": shapes, "left_out": self.left_out}

@@ -91,9 +91,11 @@ class State:
 
     def optimizer_histories(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """What optimizers keep that puts other tensors in the place of old ones (`torch.optim.LBFGS`): the dict, and what it holds now."""
-        kept = (one for optimizer in self.optimizers.values() for one in optimizer.state.values() if isinstance(one, dict))
-        with_lists = (one for one in kept if any(isinstance(value, list) for value in one.values()))
-        return [(one, {key: value.copy() if isinstance(value, list) else value for key, value in one.items()}) for one in with_lists]
+        kept = (item for optimizer in self.optimizers.values() for item in optimizer.state.values() if isinstance(item, dict))
+        with_lists = (record for record in kept if any(isinstance(value, list) for value in record.values()))
+        return [
+            (mapping, {key: value.copy() if isinstance(value, list) else value for key, value in mapping.items()}) for mapping in with_lists
+        ]
 
     def optimizer_settings(self) -> set[int]:
         """The `id`s of numbers that an optimizer goes by: counts of steps, and whatever its groups hold beside parameters."""

@@ -26,7 +26,12 @@ def why_vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:
         return "everything that the step computes is NaN or infinite in eager"
     if outputs and not changed and not gradients and all(_constant(value) for value in outputs.values()):
         return "all outputs are constant"
-    optimized = {id(parameter) for one in snapshot.state.optimizers.values() for group in one.param_groups for parameter in group["params"]}
+    optimized = {
+        id(parameter)
+        for optimizer in snapshot.state.optimizers.values()
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
     reached = {name for name in gradients if id(snapshot.state.held[name.removeprefix("gradient of ")].tensor) in optimized}
     if optimized and not reached and not any(snapshot.state.held[name].kind in ("parameter", "optimizer") for name in changed):
         return "no gradient reaches the parameters of the optimizer"

@@ -33,7 +33,7 @@ def compare(
     """
     seen = [Seen(where, at, names[at] if at < len(names) else "", value) for at, value in enumerate(eager)]
     noise = Noise(runs=None if anchors is None else lambda _: anchors(), coarsest=coarsest, before=before)
-    return tuple(one for judged in judge(seen, compiled, noise, EXPLAIN, no_values=no_values) for one in judged.differences)
+    return tuple(difference for judged in judge(seen, compiled, noise, EXPLAIN, no_values=no_values) for difference in judged.differences)
 
 
 def compare_sharing(
@@ -45,8 +45,9 @@ def compare_sharing(
     """
     if len(eager[0]) != len(compiled[0]):
         return ()
-    plain = [is_plain(one) and is_plain(other) for one, other in zip(eager[0], compiled[0], strict=True)]
+    plain = [is_plain(item) and is_plain(other) for item, other in zip(eager[0], compiled[0], strict=True)]
     was, now = (
-        sharing([one if kept else None for one, kept in zip(outputs, plain, strict=True)], inputs) for outputs, inputs in (eager, compiled)
+        sharing([element if kept else None for element, kept in zip(outputs, plain, strict=True)], inputs)
+        for outputs, inputs in (eager, compiled)
     )
     return tuple(sharing_differences(was, now, lambda at: f"output {at}" if at < len(plain) else names[at - len(plain)]))

@@ -199,11 +199,11 @@ class _Runner:
 
     def _finish(self, node: Node) -> None:
         made = tree_leaves(node.args[0])
-        self._done.outputs = [self._env[one] if isinstance(one, Node) else one for one in made]
-        self._done.nodes = [one if isinstance(one, Node) else None for one in made]
-        self._done.random_outputs = frozenset(at for at, one in enumerate(made) if one in self._tainted)
+        self._done.outputs = [self._env[item] if isinstance(item, Node) else item for item in made]
+        self._done.nodes = [element if isinstance(element, Node) else None for element in made]
+        self._done.random_outputs = frozenset(at for at, entry in enumerate(made) if entry in self._tainted)
         self._done.random = bool(self._tainted)
-        self._done.random_inputs = frozenset(at for at, one in self._places.items() if one in self._tainted)
+        self._done.random_inputs = frozenset(at for at, child in self._places.items() if child in self._tainted)
 
 
 def _name(node: Node) -> str:
@@ -265,8 +265,8 @@ def noise_anchors(
     return [
         Runs(
             exact=exact[at] if exact else (),
-            further=[one[at] for one in further],
-            same=[one[at] for one in same],
+            further=[sequence[at] for sequence in further],
+            same=[item[at] for item in same],
             coarsest=seen.half,
             tf32=seen.tf32,
         )

@@ -46,7 +46,9 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
     compiled = [seen.gradients[at] for at in positions]
     names = [call.copy.names[at] for at in positions]
     rows = list(zip(positions, names, eager, compiled, strict=True)) if seen.complete else []
-    found = [_missing(at, name, one) for at, name, one, other in rows if (one is None) != (other is None) and at not in seen.unwanted]
+    found = [
+        _missing(at, name, tensor) for at, name, tensor, other in rows if (tensor is None) != (other is None) and at not in seen.unwanted
+    ]
     both = [number for number in range(len(positions)) if eager[number] is not None and compiled[number] is not None]
     again = _runner(call, positions, seen.cotangents, both)
     different = compare(
@@ -59,8 +61,8 @@ def gradient_differences(call: CopiedCall, seen: SeenBackward) -> tuple[Differen
         no_values=frozenset(range(len(both))) if call.random else frozenset(),
     )
     places = {number: positions[at] for number, at in enumerate(both)}
-    rest = [one for one in different if one.kind not in ("stride", "requires_grad")]
-    return (*found, *(replace(one, index=places[one.index]) for one in rest))
+    rest = [difference for difference in different if difference.kind not in ("stride", "requires_grad")]
+    return (*found, *(replace(item, index=places[item.index]) for item in rest))
 
 
 def _missing(at: int, name: str, eager: torch.Tensor | None) -> Difference:
@@ -90,8 +92,8 @@ def _eager(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int, 
         parts = [(made[at], cotangent) for at, cotangent in sorted(cotangents.items()) if _flows(made[at])]
     if not parts:
         return [None] * len(needing)
-    outputs, given = [one for one, _ in parts], [cotangent.to(one.dtype) for one, cotangent in parts]
-    wanted = [one for one in needing if one is not None]
+    outputs, given = [item for item, _ in parts], [cotangent.to(element.dtype) for element, cotangent in parts]
+    wanted = [entry for entry in needing if entry is not None]
     found = iter(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
     return [next(found) if one is not None else None for one in needing]
 

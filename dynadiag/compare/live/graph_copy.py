@@ -51,7 +51,9 @@ class GraphCopy:
         sources = (
             [taken[position]] if target is None else [node for node in self.graph.nodes if node.op == "get_attr" and node.target == target]
         )
-        readers = [node for node in self.graph.nodes if node.op != "output" and any(one in sources for one in node.all_input_nodes)]
+        readers = [
+            node for node in self.graph.nodes if node.op != "output" and any(input_node in sources for input_node in node.all_input_nodes)
+        ]
         return readers[-1] if readers else None
 
 

@@ -66,10 +66,10 @@ class HeldOutputs:
         name = f"output {at} of call {self.number}"
         if (lost := _lost(value)) is not None:
             return Difference(kind="overwritten", where="output", index=at, name=name, eager="as it was returned", compiled=lost)
-        (one,) = compare([expected], [value.detach()], [name], where="output")[:1] or (None,)
-        if one is None:
+        (difference,) = compare([expected], [value.detach()], [name], where="output")[:1] or (None,)
+        if difference is None:
             return None
-        return replace(one, kind="overwritten", index=at)
+        return replace(difference, kind="overwritten", index=at)
 
 
 def _lost(value: torch.Tensor) -> str | None:

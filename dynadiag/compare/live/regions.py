@@ -75,4 +75,4 @@ class Expectation:
 
     def sharing(self) -> set[int]:
         """The inputs whose memory overlaps another's."""
-        return {at for one, other, how in self.pattern if how != "one storage" for at in (one, other)}
+        return {at for number, other, how in self.pattern if how != "one storage" for at in (number, other)}

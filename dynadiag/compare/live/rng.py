@@ -25,9 +25,9 @@ def same_draws(eager: Values, compiled: Values, otherwise: Callable[[int], Value
     `otherwise(seed)` gives eager's values for other random numbers. False where nothing tells.
     """
     limit = _limit(coarsest)
-    if not eager or any(_gap(one, other) > limit for one, other in zip(eager, compiled, strict=True)):
+    if not eager or any(_gap(item, other) > limit for item, other in zip(eager, compiled, strict=True)):
         return False
-    return all(any(_gap(one, other) > _APART * limit for one, other in zip(eager, otherwise(seed), strict=True)) for seed in _SEEDS)
+    return all(any(_gap(element, other) > _APART * limit for element, other in zip(eager, otherwise(seed), strict=True)) for seed in _SEEDS)
 
 
 def _limit(coarsest: torch.dtype | None) -> float:
@@ -36,16 +36,16 @@ def _limit(coarsest: torch.dtype | None) -> float:
     return _ROUNDINGS * torch.finfo(torch.float32).eps
 
 
-def _gap(one: Any, other: Any) -> float:
+def _gap(item: Any, other: Any) -> float:
     """How far apart relative to their size, whole numbers by how many differ; infinite where they cannot be compared."""
-    if not is_plain(one) or not is_plain(other):
-        return 0.0 if one is other or (type(one) is type(other) and one == other) else math.inf
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if not is_plain(item) or not is_plain(other):
+        return 0.0 if item is other or (type(item) is type(other) and item == other) else math.inf
+    if item.shape != other.shape or item.dtype != other.dtype:
         return math.inf
     with torch.no_grad():
-        if not (one.is_floating_point() or one.is_complex()):
-            return float((one != other).double().mean()) if one.numel() else 0.0
-        wide = torch.complex128 if one.is_complex() else torch.float64
-        size, gap = root_mean_square(one.to(wide)), root_mean_square(other.to(wide) - one.to(wide))
+        if not (item.is_floating_point() or item.is_complex()):
+            return float((item != other).double().mean()) if item.numel() else 0.0
+        wide = torch.complex128 if item.is_complex() else torch.float64
+        size, gap = root_mean_square(item.to(wide)), root_mean_square(other.to(wide) - item.to(wide))
     found = gap / size if size else gap
     return found if math.isfinite(found) else math.inf

@@ -223,7 +223,7 @@ class LiveComparison:
         eager, copy = expected.eager, region.copy
         assert eager is not None
         assert copy is not None
-        if not expected.edges or not any(isinstance(one, torch.Tensor) and one.requires_grad for one in values[: len(eager.outputs)]):
+        if not expected.edges or not any(isinstance(item, torch.Tensor) and item.requires_grad for item in values[: len(eager.outputs)]):
             return False
         size = bytes_of(expected.pristine)
         why_not = "compiled autograd would compile the hooks too" if compiled_autograd_is_on() else None
@@ -281,7 +281,7 @@ class LiveComparison:
         told |= {"awaits_backward": awaits, "backward": backward}
         if found:
             told |= {
-                "differences": [self._described(region, one, expected) for one in found[:_MOST_DIFFERENCES]],
+                "differences": [self._described(region, difference, expected) for difference in found[:_MOST_DIFFERENCES]],
                 "more_differences": max(len(found) - _MOST_DIFFERENCES, 0),
                 "writes": writes_of(region.copy, expected) if region.copy is not None and expected.eager is not None else [],
             }
@@ -289,15 +289,19 @@ class LiveComparison:
             told["writes"] = hidden_writes(region.copy, expected)
         self._record(region, expected.number, expected.pattern, told)
 
-    def _described(self, region: Region, one: Difference, expected: Expectation) -> dict[str, Any]:
+    def _described(self, region: Region, difference: Difference, expected: Expectation) -> dict[str, Any]:
         """A difference and, for an output, the node that makes it; for a gradient, the last node that reads the input."""
         nodes = [] if expected.eager is None else expected.eager.nodes
-        node = nodes[one.index] if one.where == "output" and one.index < len(nodes) and one.kind != "raises" else None
-        if one.kind in ("accepts", "both_raise"):
+        node = (
+            nodes[difference.index]
+            if difference.where == "output" and difference.index < len(nodes) and difference.kind != "raises"
+            else None
+        )
+        if difference.kind in ("accepts", "both_raise"):
             node = expected.refused
-        if one.where == "gradient" and region.copy is not None:
-            node = region.copy.last_reader(one.index)
-        return {**one.to_json(), **place(node)}
+        if difference.where == "gradient" and region.copy is not None:
+            node = region.copy.last_reader(difference.index)
+        return {**difference.to_json(), **place(node)}
 
     def _not_compared(
         self, region: Region, number: int, pattern: AliasPattern, why: str, differences: tuple[dict[str, Any], ...] = ()
@@ -310,7 +314,7 @@ class LiveComparison:
 
     def _record(self, region: Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
         names = region.copy.names if region.copy is not None else ()
-        shared = [{"inputs": [names[one], names[other]], "positions": [one, other], "how": how} for one, other, how in pattern[:50]]
+        shared = [{"inputs": [names[item], names[other]], "positions": [item, other], "how": how} for item, other, how in pattern[:50]]
         head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
 

@@ -48,7 +48,7 @@ def hidden_writes(copy: GraphCopy, expected: Expectation) -> list[dict[str, Any]
     # Of inputs that share memory nothing tells which one was written through.
     alone = changed - expected.sharing()
     found = writes_of(copy, expected) if alone else []
-    return [one for one in found if one["input"] in alone and one["node"] in secretive]
+    return [record for record in found if record["input"] in alone and record["node"] in secretive]
 
 
 def place(node: Node | None) -> dict[str, Any]:

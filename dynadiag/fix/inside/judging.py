@@ -25,15 +25,15 @@ def load(path: str) -> list[dict[str, Any]]:
 def compared(calls: Sequence[Call]) -> dict[str, int]:
     """How many calls of each callable were observed."""
     found: dict[str, int] = {}
-    for one in calls:
-        if one["number"]:
-            found[one["callee"]] = max(found.get(one["callee"], 0), one["number"])
+    for call in calls:
+        if call["number"]:
+            found[call["callee"]] = max(found.get(call["callee"], 0), call["number"])
     return found
 
 
 def has_gradients(calls: Sequence[Call]) -> bool:
     """Whether anything that an observed call was given or gave requires grad."""
-    entries = (value for one in calls for when in _WHEN for _, _, value in one.get(when, ()))
+    entries = (value for call in calls for when in _WHEN for _, _, value in call.get(when, ()))
     return any(isinstance(value, dict) and value["requires_grad"] for value in entries)
 
 
@@ -50,19 +50,19 @@ def first_difference(
     large. Attributes in `free` may be bound to other tensors; where both have one its values have to be the same.
     """
     if len(reference) != len(other):
-        made = [sum(bool(one["number"]) for one in calls) for calls in (reference, other)]
+        made = [sum(bool(call["number"]) for call in calls) for calls in (reference, other)]
         return f"{made[0]} calls of compiled callables were observed before, and {made[1]} now"
-    for at, (one, two) in enumerate(zip(reference, other, strict=True)):
-        if (one["callee"], one["number"]) != (two["callee"], two["number"]):
-            return f"call {one['number']} of {one['callee']} is now call {two['number']} of {two['callee']}"
+    for at, (mapping, two) in enumerate(zip(reference, other, strict=True)):
+        if (mapping["callee"], mapping["number"]) != (two["callee"], two["number"]):
+            return f"call {mapping['number']} of {mapping['callee']} is now call {two['number']} of {two['callee']}"
         beside = [
-            run[at] if at < len(run) and (run[at]["callee"], run[at]["number"]) == (one["callee"], one["number"]) else {}
+            run[at] if at < len(run) and (run[at]["callee"], run[at]["number"]) == (mapping["callee"], mapping["number"]) else {}
             for run in (again, *noisy)
         ]
         for when in _WHEN:
-            found = _of_call(one.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
+            found = _of_call(mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
             if found is not None:
-                place = f"{_WHEN[when]} call {one['number']} of {one['callee']}" if one["number"] else "at the end"
+                place = f"{_WHEN[when]} call {mapping['number']} of {mapping['callee']}" if mapping["number"] else "at the end"
                 return f"{place}: {found}"
     return None
 
@@ -75,7 +75,7 @@ def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Se
             return f"{' '.join(changed)} {what}"
     for (where, name), value in before.items():
         if where == "rebound" and free:
-            value, after[where, name] = ([one for one in names if not _is_free(one, free)] for names in (value, after[where, name]))
+            value, after[where, name] = ([item for item in names if not _is_free(item, free)] for names in (value, after[where, name]))
         if (where, name) not in after:
             continue
         found = _of_value(where, name, value, after[where, name], [run.get((where, name)) for run in more])
@@ -88,12 +88,12 @@ def _is_free(name: str, free: frozenset[str]) -> bool:
     return name.partition(" ")[0].rpartition(".")[2] in free
 
 
-def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) -> str | None:
-    tensors = isinstance(one, dict), isinstance(two, dict)
+def _of_value(where: str, name: str, item: Any, two: Any, beside: Sequence[Any]) -> str | None:
+    tensors = isinstance(item, dict), isinstance(two, dict)
     if tensors == (True, True):
-        if one["requires_grad"] != two["requires_grad"]:
-            return f"required {'a' if one['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
-        eager = _on_its_device(one)
+        if item["requires_grad"] != two["requires_grad"]:
+            return f"required {'a' if item['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
+        eager = _on_its_device(item)
         seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, eager)
         noise = _noise([_on_its_device(run) if isinstance(run, dict) else None for run in beside], eager)
         differences = judge([seen], [_on_its_device(two)], noise, FIX)[0].differences
@@ -102,14 +102,14 @@ def _of_value(where: str, name: str, one: Any, two: Any, beside: Sequence[Any]) 
         first = differences[0]
         detail = f" ({first.detail})" if first.detail else ""
         return f"{first.kind} was {first.eager}, now {first.compiled}{detail}"
-    if isinstance(one, str) and one.startswith("not compared: "):
-        return f"a {one.removeprefix('not compared: ')} cannot be compared"
-    if type(one) is float and type(two) is float:
-        seen = Seen("output", 0, name, one)
-        noise = _noise(beside, one)
-        return f"was {one!r}, now {two!r}" if judge([seen], [two], noise, FIX)[0].differences else None
-    if type(one) is not type(two) or one != two:
-        return f"was {_short(one)}, now {_short(two)}"
+    if isinstance(item, str) and item.startswith("not compared: "):
+        return f"a {item.removeprefix('not compared: ')} cannot be compared"
+    if type(item) is float and type(two) is float:
+        seen = Seen("output", 0, name, item)
+        noise = _noise(beside, item)
+        return f"was {item!r}, now {two!r}" if judge([seen], [two], noise, FIX)[0].differences else None
+    if type(item) is not type(two) or item != two:
+        return f"was {_short(item)}, now {_short(two)}"
     return None
 
 
@@ -123,16 +123,16 @@ def _on_its_device(value: Mapping[str, Any]) -> torch.Tensor:
 
 def _noise(beside: Sequence[Any], value: Any) -> Noise:
     """What a second run and noisy ones gave for a value, where they gave one of its kind."""
-    again, *noisy = (one if _alike(one, value) else None for one in beside)
-    further = [[one] for one in noisy if one is not None]
+    again, *noisy = (item if _alike(item, value) else None for item in beside)
+    further = [[element] for element in noisy if element is not None]
     runs = (lambda _positions: Runs(further=further)) if further else None
     return Noise(again=() if again is None else (again,), runs=runs)
 
 
-def _alike(one: Any, value: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(value, torch.Tensor):
-        return (one.shape, one.dtype, one.device) == (value.shape, value.dtype, value.device)
-    return type(one) is type(value)
+def _alike(item: Any, value: Any) -> bool:
+    if isinstance(item, torch.Tensor) and isinstance(value, torch.Tensor):
+        return (item.shape, item.dtype, item.device) == (value.shape, value.dtype, value.device)
+    return type(item) is type(value)
 
 
 def _short(value: Any) -> str:

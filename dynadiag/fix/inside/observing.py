@@ -61,7 +61,7 @@ class CallLog:
         record: dict[str, Any] = {"callee": name, "number": number, "before": entries, "after": [], "gradients": []}
         self.calls.append(record)
         self._watch_gradients(record, state)
-        objects = {one: held.tensor for one, held in state.held.items()}
+        objects = {text: held.tensor for text, held in state.held.items()}
         self.active = True
 
         def after(result: Any, error: BaseException | None) -> None:
@@ -125,7 +125,7 @@ class CallLog:
             # None is also what a name has that is no global of the function.
             if isinstance(value, _PLAIN) and value is not None:
                 found.append((f"value {when}", name, value if not isinstance(value, str) else value[:_LONGEST]))
-        lengths = [("lengths", "containers", sorted(len(one) for one in state.containers))]
+        lengths = [("lengths", "containers", sorted(len(container) for container in state.containers))]
         return [*found, *lengths, *_random()]
 
     def _of_results(self, result: Any, state: State) -> list[tuple[str, str, Any]]:
@@ -136,14 +136,14 @@ class CallLog:
             else:
                 held = find_state(None, (leaf,)).held
                 leaves.append((f"output {at}", f"a {type(leaf).__qualname__} with {len(held)} tensors"))
-                leaves += [(f"output {at} {name}", one.tensor) for name, one in held.items()]
+                leaves += [(f"output {at} {name}", item.tensor) for name, item in held.items()]
         found = [("output", name, self._copy("output", name, value)) for name, value in leaves]
         shape = [("output", "the result", f"{type(result).__qualname__} of {len(leaves)}")]
         made = [(name, value) for name, value in leaves if is_plain(value)]
-        there = [(name, one.tensor) for name, one in state.held.items() if is_plain(one.tensor)]
+        there = [(name, element.tensor) for name, element in state.held.items() if is_plain(element.tensor)]
         names = [name for name, _ in (*made, *there)]
         pairs = sharing([value for _, value in made], [value for _, value in there])
-        shared = sorted(f"{names[one]} and {names[other]}: {how}" for (one, other), how in pairs.items())
+        shared = sorted(f"{names[number]} and {names[other]}: {how}" for (number, other), how in pairs.items())
         return [*shape, *found, ("shared memory", "outputs", shared)]
 
     def _copy(self, where: str, name: str, value: Any) -> Any:
@@ -181,7 +181,7 @@ def _strided_copy(value: torch.Tensor) -> torch.Tensor:
 def _replaced(objects: Mapping[str, Any], now: State) -> list[tuple[str, str, Any]]:
     """Which names mean another tensor than before the call: one that is rebound is another address and other guards."""
     there = {name: held.tensor for name, held in now.held.items()}
-    return [("rebound", "names", sorted(name for name, one in objects.items() if name in there and there[name] is not one))]
+    return [("rebound", "names", sorted(name for name, item in objects.items() if name in there and there[name] is not item))]
 
 
 def _random() -> list[tuple[str, str, Any]]:

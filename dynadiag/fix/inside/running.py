@@ -133,7 +133,7 @@ class _Watch:
             eager_random_numbers().__enter__()
         if self._job.backend is None or self._job.eager:
             return given
-        return {**{name: one for name, one in given.items() if name not in ("mode", "options")}, "backend": self._job.backend}
+        return {**{name: item for name, item in given.items() if name not in ("mode", "options")}, "backend": self._job.backend}
 
     def notes(self) -> bool:
         """Whether a call runs now that is compared."""

@@ -94,23 +94,23 @@ def _without_branch(
     if plain is not None and (then.returns is not None or branch.orelse):
         raise EditError(f"the branch {'has an `else`' if branch.orelse else 'returns'}, and a part of its condition is no tensor")
     function = _function(tree, branch.lineno)
-    loads = (one for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
-    outcomes = _outcomes(then, other, _assigned_before(function, blocks), {one.id for one in loads if _is_later(one, branch, function)})
+    loads = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    outcomes = _outcomes(then, other, _assigned_before(function, blocks), {load.id for load in loads if _is_later(load, branch, function)})
 
     def made(slug: str, text: str, rows: Sequence[str], gradients_why: str | None = None) -> Rewritten:
-        new = rows if plain is None else [f"if {ast.unparse(plain)}:", *(f"    {one}" for one in rows)]
+        new = rows if plain is None else [f"if {ast.unparse(plain)}:", *(f"    {row}" for row in rows)]
         return Rewritten(slug=slug, text=text, rows=range(branch.lineno, end + 1), new=tuple(new), gradients_why=gradients_why)
 
-    whys = [_why_not_where(then, gradients=one) or _why_not_where(other, gradients=one) for one in (False, True)]
+    whys = [_why_not_where(then, gradients=literal) or _why_not_where(other, gradients=literal) for literal in (False, True)]
     values = [
-        [*one.values, *(ast.Name(name, ast.Load()) for name in each.names if name not in one.names)]
-        for one, each in ((then, other), (other, then))
+        [*item.values, *(ast.Name(name, ast.Load()) for name in each.names if name not in item.names)]
+        for item, each in ((then, other), (other, then))
     ]
     differs = legality.why_not_differentiated(Place(function, "", row=branch.lineno), branch.test, *values)
     if masked:
         if whys[0] is not None or whys[1] is None or differs is not None:
             raise EditError(whys[0] or differs or "no gradient of a side can be NaN")
-        given = [_given(one) if _why_not_where(one, gradients=True) is not None else () for one in (then, other)]
+        given = [_given(element) if _why_not_where(element, gradients=True) is not None else () for element in (then, other)]
         return made(MASKED, "Compute both sides, each from ones where it is not taken", _selected(condition, then, other, outcomes, given))
     whys[1] = whys[1] or differs
     if whys[0] is None:
@@ -152,7 +152,9 @@ def _blocks_to(tree: ast.Module, row: int) -> list[tuple[list[ast.stmt], int]]:
     found: list[tuple[list[ast.stmt], int]] = []
     block: list[ast.stmt] = tree.body
     while True:
-        at = next((at for at, one in enumerate(block) if _first_row(one) <= row <= (one.end_lineno or one.lineno)), None)
+        at = next(
+            (at for at, statement in enumerate(block) if _first_row(statement) <= row <= (statement.end_lineno or statement.lineno)), None
+        )
         if at is None:
             return found
         found.append((block, at))
@@ -160,8 +162,8 @@ def _blocks_to(tree: ast.Module, row: int) -> list[tuple[list[ast.stmt], int]]:
         if isinstance(node, ast.If) and node.lineno == row:
             return found
         inside = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
-        inside += [one.body for one in getattr(node, "handlers", ())]
-        deeper = next((one for one in inside if one and _first_row(one[0]) <= row <= (one[-1].end_lineno or 0)), None)
+        inside += [item.body for item in getattr(node, "handlers", ())]
+        deeper = next((element for element in inside if element and _first_row(element[0]) <= row <= (element[-1].end_lineno or 0)), None)
         if deeper is None:
             return found
         block = deeper
@@ -169,16 +171,16 @@ def _blocks_to(tree: ast.Module, row: int) -> list[tuple[list[ast.stmt], int]]:
 
 def _first_row(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _function(tree: ast.Module, row: int) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    inside = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    around = [one for one in inside if one.lineno <= row <= (one.end_lineno or 0)]
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [item for item in inside if item.lineno <= row <= (item.end_lineno or 0)]
     if not around:
         raise EditError("the branch is in no function")
-    function = max(around, key=lambda one: one.lineno)
-    if any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(function)):
+    function = max(around, key=lambda element: element.lineno)
+    if any(isinstance(child, ast.Global | ast.Nonlocal) for child in ast.walk(function)):
         raise EditError("the function writes names of another scope")
     return function
 
@@ -210,15 +212,15 @@ def _side(block: Sequence[ast.stmt]) -> _Side:
     returns = None
     if len(block) > _LONGEST:
         raise EditError("a side of the branch is long")
-    for one in block:
+    for statement in block:
         if returns is not None:
             raise EditError("a side continues after its return")
-        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
-            steps.append((one.targets[0].id, one.value))
-        elif isinstance(one, ast.Return) and one.value is not None:
-            returns = one.value
-        elif not isinstance(one, ast.Pass):
-            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` does more than assign a name")
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+            steps.append((statement.targets[0].id, statement.value))
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            returns = statement.value
+        elif not isinstance(statement, ast.Pass):
+            raise EditError(f"`{ast.unparse(statement).splitlines()[0]}` does more than assign a name")
     return _Side(steps=tuple(steps), returns=returns)
 
 
@@ -228,14 +230,14 @@ def _check_pure(then: _Side, other: _Side) -> None:
         raise EditError("one side returns, and the other does not")
     if not then.names and then.returns is None and not other.names:
         raise EditError("the branch has no value")
-    for one in (*then.values, *other.values):
-        why = legality.why_not_pure(one)
+    for expression in (*then.values, *other.values):
+        why = legality.why_not_pure(expression)
         if why is not None:
             raise EditError(why)
 
 
 def _why_not_where(side: _Side, *, gradients: bool) -> str | None:
-    whys = (legality.why_not_computed(one, gradients=gradients) for one in side.values)
+    whys = (legality.why_not_computed(expression, gradients=gradients) for expression in side.values)
     return next((why for why in whys if why is not None), None)
 
 
@@ -249,7 +251,7 @@ def _given(side: _Side) -> tuple[str, ...]:
             node = left.pop()
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of_module = ast.unparse(node.func.value) in ("torch", "F", "torch.nn.functional")
-                named = [one.value for one in node.keywords if one.arg not in _SETTINGS]
+                named = [keyword.value for keyword in node.keywords if keyword.arg not in _SETTINGS]
                 left += [*node.args, *named, *([] if of_module else [node.func.value])]
             elif isinstance(node, ast.Call | ast.Attribute | ast.Lambda):
                 raise EditError(f"`{ast.unparse(node)}` cannot be computed from ones")
@@ -264,11 +266,17 @@ def _given(side: _Side) -> tuple[str, ...]:
 def _assigned_before(function: ast.FunctionDef | ast.AsyncFunctionDef, blocks: Sequence[tuple[list[ast.stmt], int]]) -> set[str]:
     """Names that surely have a value where the branch begins: arguments, and what the blocks around it assign before."""
     arguments = function.args
-    names = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    names = {posonlyarg.arg for posonlyarg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     for block, at in blocks:
-        for one in block[:at]:
-            targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) and one.value else []
-            if function.lineno <= one.lineno <= (function.end_lineno or 0):
+        for statement in block[:at]:
+            targets = (
+                statement.targets
+                if isinstance(statement, ast.Assign)
+                else [statement.target]
+                if isinstance(statement, ast.AnnAssign) and statement.value
+                else []
+            )
+            if function.lineno <= statement.lineno <= (function.end_lineno or 0):
                 names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
     return names
 
@@ -277,7 +285,9 @@ def _is_later(name: ast.Name, branch: ast.If, function: ast.AST) -> bool:
     """Whether a name is read behind the branch; in a loop also before it."""
     inside = branch.lineno <= name.lineno <= (branch.end_lineno or 0)
     loops = [
-        one for one in ast.walk(function) if isinstance(one, ast.For | ast.While) and one.lineno < branch.lineno <= (one.end_lineno or 0)
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.For | ast.While) and node.lineno < branch.lineno <= (node.end_lineno or 0)
     ]
     return not inside and (name.lineno > branch.lineno or bool(loops))
 
@@ -357,6 +367,6 @@ def _chosen(condition: ast.expr, then: _Side, other: _Side, outcomes: Sequence[s
             text = _text(side.returns, names)
             yield f"    return {f'{text}.clone()' if isinstance(side.returns, ast.Name) and side.returns.id not in names else text}"
         else:
-            yield f"    return ({', '.join(names.get(one, f'{one}.clone()') for one in outcomes)},)"
+            yield f"    return ({', '.join(names.get(outcome, f'{outcome}.clone()') for outcome in outcomes)},)"
     call = "torch.cond(taken, if_true, if_false)"
     yield f"return {call}" if then.returns is not None else f"({', '.join(outcomes)},) = {call}"

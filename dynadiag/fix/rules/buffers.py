@@ -35,7 +35,7 @@ def switched(branch: ast.If, condition: ast.expr) -> Switched | None:
     first, other = sides
     if first is None or other is None or first.buffer != other.buffer:
         return None
-    rows = [row for side in (first, other) for one in side.before for row in ast.unparse(one).splitlines()]
+    rows = [row for side in (first, other) for statement in side.before for row in ast.unparse(statement).splitlines()]
     rows.append(f"taken = {ast.unparse(condition)}")
     rows.append(f"self.{first.buffer} = torch.where(taken, {ast.unparse(first.value)}, {ast.unparse(other.value)})")
     names = dict.fromkeys((first.buffer, *first.attributes, *other.attributes))
@@ -50,7 +50,7 @@ def _side(block: Sequence[ast.stmt]) -> _Side | None:
     name, value = call.args
     if not isinstance(name, ast.Constant) or not str(name.value).isidentifier() or _attribute(value) is None:
         return None
-    names = [_prepared(one) for one in block[:-1]]
+    names = [_prepared(statement) for statement in block[:-1]]
     return _Side(before=tuple(block[:-1]), buffer=str(name.value), value=value, attributes=(*names, _attribute(value) or ""))
 
 

@@ -26,8 +26,8 @@ def compiled_dynamic(file: str, text: str) -> Edit:
     found = matchers.findall(tree.module, _COMPILE)
     if len(found) != 1:
         raise EditError(f"the script uses `torch.compile` in {len(found)} places")
-    holders = [one for one in tree.around if found[0] in matchers.findall(one, _COMPILE)]
-    holder = min(holders, key=lambda one: len("".join(*tree.codes([one]))))
+    holders = [item for item in tree.around if found[0] in matchers.findall(item, _COMPILE)]
+    holder = min(holders, key=lambda element: len("".join(*tree.codes([element]))))
     (old,) = tree.codes([holder])
     calls = matchers.findall(holder, matchers.Call(func=_COMPILE))
     if not calls and not isinstance(holder, cst.Decorator):
@@ -40,7 +40,7 @@ def compiled_dynamic(file: str, text: str) -> Edit:
 def _told(call: cst.Call) -> cst.Call:
     """The call with `dynamic=True` behind its arguments, on a line of its own where these are."""
     told = cst.Arg(cst.Name("True"), keyword=cst.Name("dynamic"), equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
-    if any(one.star == "**" or (one.keyword is not None and one.keyword.value == "dynamic") for one in call.args):
+    if any(argument.star == "**" or (argument.keyword is not None and argument.keyword.value == "dynamic") for argument in call.args):
         raise EditError("`torch.compile` is told already which sizes are dynamic")
     if not call.args:
         return call.with_changes(args=[told])
@@ -52,5 +52,5 @@ def _told(call: cst.Call) -> cst.Call:
 
 def options_of(file: str, advice: Iterable[Advice]) -> Iterator[Edit]:
     """The edits that set the options which these advices set."""
-    for one in advice:
-        yield Edit(file=file, old=(), new=tuple((one.after or "").splitlines()))
+    for item in advice:
+        yield Edit(file=file, old=(), new=tuple((item.after or "").splitlines()))

@@ -29,12 +29,12 @@ def out_of_loops(file: str, text: str, names: frozenset[str] | None) -> Iterator
     for loop in ast.walk(ast.parse(text)):
         if not isinstance(loop, ast.For | ast.While):
             continue
-        for at, one in enumerate(loop.body):
-            target = _target(one)
-            if target is None or not _is_made(one, compiles=names is None) or (names is not None and target not in names):
+        for at, statement in enumerate(loop.body):
+            target = _target(statement)
+            if target is None or not _is_made(statement, compiles=names is None) or (names is not None and target not in names):
                 continue
             if _why_not_moved(loop, at, target) is None:
-                yield _moved(file, text, loop, one), target
+                yield _moved(file, text, loop, statement), target
 
 
 def _target(statement: ast.stmt) -> str | None:
@@ -60,31 +60,31 @@ def _is_made(statement: ast.stmt, *, compiles: bool) -> bool:
 
 def _why_not_moved(loop: ast.For | ast.While, at: int, target: str) -> str | None:
     statement = loop.body[at]
-    written = {one.id for one in ast.walk(loop) if isinstance(one, ast.Name) and isinstance(one.ctx, _WRITES)}
-    written -= {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, _WRITES)}
-    others = [one for one in loop.body if one is not statement]
-    again = any(isinstance(one.ctx, _WRITES) and one.id == target for other in others for one in _names(other))
-    if again or (isinstance(loop, ast.For) and any(one.id == target for one in _names(loop.target))):
+    written = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, _WRITES)}
+    written -= {child.id for child in ast.walk(statement) if isinstance(child, ast.Name) and isinstance(child.ctx, _WRITES)}
+    others = [item for item in loop.body if item is not statement]
+    again = any(isinstance(name.ctx, _WRITES) and name.id == target for other in others for name in _names(other))
+    if again or (isinstance(loop, ast.For) and any(name_node.id == target for name_node in _names(loop.target))):
         return f"`{target}` is assigned more than once"
     read = _read(statement)
     if read & written:
         return f"it reads `{min(read & written)}`, which the loop assigns"
     before = [*loop.body[:at], *([loop.test] if isinstance(loop, ast.While) else [loop.iter])]
-    if any(one.id == target for other in before for one in _names(other)):
+    if any(element.id == target for other in before for element in _names(other)):
         return f"`{target}` is read before"
-    if any(isinstance(one, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for one in ast.walk(statement)):
+    if any(isinstance(descendant, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for descendant in ast.walk(statement)):
         return "it is more than an assignment"
     return None
 
 
 def _names(node: ast.AST) -> list[ast.Name]:
-    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+    return [child for child in ast.walk(node) if isinstance(child, ast.Name)]
 
 
 def _read(node: ast.AST) -> set[str]:
     """The names that are read; the parameters of a lambda are its own, their defaults are not."""
     if isinstance(node, ast.Lambda):
-        defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
+        defaults = [*node.args.defaults, *(kw_default for kw_default in node.args.kw_defaults if kw_default is not None)]
         return (_read(node.body) - _parameters(node.args)).union(*map(_read, defaults))
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
@@ -92,7 +92,7 @@ def _read(node: ast.AST) -> set[str]:
 
 
 def _parameters(node: ast.AST) -> set[str]:
-    return {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+    return {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)}
 
 
 def _moved(file: str, text: str, loop: ast.For | ast.While, statement: ast.stmt) -> tuple[Edit, Edit]:
@@ -111,11 +111,11 @@ def makes_constant(row: str) -> bool:
     if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.Call):
         return False
     parts = list(ast.walk(made.value))
-    calls = [one for one in parts if isinstance(one, ast.Call)]
-    of_torch = all(isinstance(one.func, ast.Attribute) and (_is_torchs(one.func) or one.func.attr in _OF_TENSORS) for one in calls)
-    models = [one.func.value for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "parameters"]
-    names = [one for one in parts if isinstance(one, ast.Name) and one.id != "torch" and one not in models]
-    return of_torch and not names and not any(isinstance(one, ast.Subscript | ast.Lambda | ast.Starred) for one in parts)
+    calls = [part for part in parts if isinstance(part, ast.Call)]
+    of_torch = all(isinstance(call.func, ast.Attribute) and (_is_torchs(call.func) or call.func.attr in _OF_TENSORS) for call in calls)
+    models = [item.func.value for item in calls if isinstance(item.func, ast.Attribute) and item.func.attr == "parameters"]
+    names = [node for node in parts if isinstance(node, ast.Name) and node.id != "torch" and node not in models]
+    return of_torch and not names and not any(isinstance(child, ast.Subscript | ast.Lambda | ast.Starred) for child in parts)
 
 
 def _is_torchs(node: ast.expr) -> bool:
@@ -125,16 +125,16 @@ def _is_torchs(node: ast.expr) -> bool:
 def _is_only_read(function: ast.FunctionDef, target: str) -> bool:
     """Whether nothing in the function can write to the value or give it away: it is an operand, or given to torch."""
     around = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
-    for one in _names(function):
-        if one.id != target or isinstance(one.ctx, ast.Store):
+    for name in _names(function):
+        if name.id != target or isinstance(name.ctx, ast.Store):
             continue
-        node = around[one]
+        node = around[name]
         if isinstance(node, ast.keyword):
             node = around[node]
         reads = isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
-        given = isinstance(node, ast.Call) and one is not node.func and _is_torchs(node.func) and not ast.unparse(node.func).endswith("_")
+        given = isinstance(node, ast.Call) and name is not node.func and _is_torchs(node.func) and not ast.unparse(node.func).endswith("_")
         asked = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and not node.attr.endswith("_")
-        if not (reads or given or asked or (isinstance(node, ast.Call) and one is node.func)):
+        if not (reads or given or asked or (isinstance(node, ast.Call) and name is node.func)):
             return False
     return True
 
@@ -146,8 +146,15 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     Raises EditError for any other.
     """
     tree = ast.parse(text)
-    function = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.lineno <= row <= (one.end_lineno or 0)), None)
-    made = next((one for one in ast.walk(function) if isinstance(one, ast.Assign) and one.lineno == row), None) if function else None
+    function = next(
+        (
+            statement
+            for statement in tree.body
+            if isinstance(statement, ast.FunctionDef) and statement.lineno <= row <= (statement.end_lineno or 0)
+        ),
+        None,
+    )
+    made = next((node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == row), None) if function else None
     target = None if made is None else _target(made)
     if function is None or made is None or target is None or not isinstance(made.value, ast.Call):
         raise EditError("the line makes no value for a name, in a function of the module")
@@ -155,9 +162,9 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     if why is not None:
         raise EditError(why)
     name = f"{function.name}_{target}"
-    if any(one.id == name for one in _names(tree)):
+    if any(name_node.id == name for name_node in _names(tree)):
         raise EditError(f"`{name}` is there already")
-    first = min([function.lineno, *(one.lineno for one in function.decorator_list)])
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
     old = alone(text, made)
     new, (value, *more) = with_value(old, lambda value: cst.Name(name))
     before = Edit(file=file, old=(), new=(f"{name} = {value}", *more, "", ""), near=first)
@@ -165,18 +172,18 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
 
 
 def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Assign, target: str) -> str | None:
-    others = [one for one in _names(function) if isinstance(one.ctx, _WRITES) and one.id == target]
+    others = [name_node for name_node in _names(function) if isinstance(name_node.ctx, _WRITES) and name_node.id == target]
     if len(others) != 1 or target in _parameters(function):
         return f"`{target}` is assigned more than once"
     if not ast.unparse(made.value).endswith(".item()") and not _is_only_read(function, target):
         return f"`{target}` may be written to, or leaves the function"
-    inside = {one.id for one in _names(function) if isinstance(one.ctx, _WRITES)} | _parameters(function)
-    read = {one.id for one in _names(made.value) if isinstance(one.ctx, ast.Load)}
+    inside = {item.id for item in _names(function) if isinstance(item.ctx, _WRITES)} | _parameters(function)
+    read = {element.id for element in _names(made.value) if isinstance(element.ctx, ast.Load)}
     if read & inside:
         return f"the value is another one in each call: it reads `{min(read & inside)}`"
-    there = {one.id for statement in tree.body if statement.lineno < function.lineno for one in _bound(statement)}
-    imports = (one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom))
-    there |= {(name.asname or name.name).partition(".")[0] for one in imports for name in one.names}
+    there = {entry.id for statement in tree.body if statement.lineno < function.lineno for entry in _bound(statement)}
+    imports = (child for child in tree.body if isinstance(child, ast.Import | ast.ImportFrom))
+    there |= {(name.asname or name.name).partition(".")[0] for node in imports for name in node.names}
     missing = read - there
     return f"`{min(missing)}` is not there before the function" if missing else None
 
@@ -184,4 +191,4 @@ def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Ass
 def _bound(statement: ast.stmt) -> list[ast.Name]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [ast.Name(statement.name)]
-    return [one for one in _names(statement) if isinstance(one.ctx, ast.Store)]
+    return [name for name in _names(statement) if isinstance(name.ctx, ast.Store)]

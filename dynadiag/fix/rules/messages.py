@@ -21,7 +21,7 @@ def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None
     Raises EditError for one whose place is that of the caller.
     """
     tree = ast.parse(text)
-    said = next((one for one in ast.walk(tree) if isinstance(one, ast.Expr) and one.lineno <= row <= (one.end_lineno or row)), None)
+    said = next((node for node in ast.walk(tree) if isinstance(node, ast.Expr) and node.lineno <= row <= (node.end_lineno or row)), None)
     call = said.value if said is not None else None
     if said is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
@@ -33,11 +33,11 @@ def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None
     if owner != "warnings" or method != "warn":
         return None
     if not any(
-        isinstance(one, ast.Import) and any(name.name == "warnings" == (name.asname or name.name) for name in one.names)
-        for one in tree.body
+        isinstance(statement, ast.Import) and any(name.name == "warnings" == (name.asname or name.name) for name in statement.names)
+        for statement in tree.body
     ):
         raise EditError("the file does not contain `import warnings`")
-    if len(call.args) > 2 or any(one.arg != "category" for one in call.keywords):
+    if len(call.args) > 2 or any(keyword.arg != "category" for keyword in call.keywords):
         raise EditError("the warning names the line of a caller, which is another one while Dynamo traces")
     registry = 'globals().setdefault("__warningregistry__", {})'
     body = (

@@ -31,7 +31,7 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
     """
     tree = ast.parse(text)
     function, loop, name, names = _loop(tree, row)
-    made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign) and _made_of(one, name) is not None]
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _made_of(node, name) is not None]
     if not made:
         raise EditError(f"no line is known that makes `{name}` of a list of integers")
     written = next(_written(tree, name), None)
@@ -44,21 +44,28 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
     if line.count(over) != 1:
         raise EditError("the loop is not written on a line of its own")
     new = line.replace(over, over.replace(name, f'getattr({name}, "{BESIDE}", {name})'))
-    edits = [_kept(file, text, one, name, nested=nested) for one in made]
+    edits = [_kept(file, text, child, name, nested=nested) for child in made]
     return (*edits, Edit(file=file, old=(line,), new=(new,), near=loop.lineno))
 
 
 def _loop(tree: ast.Module, row: int) -> tuple[ast.FunctionDef, ast.For, str, set[str]]:
     """The innermost loop around a row over the rows of a name: its function, itself, that name, and the names of one row."""
-    around = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.For) and one.lineno <= row <= (one.end_lineno or 0)]
-    functions = [one for one in around if isinstance(one, ast.FunctionDef)]
-    for loop in sorted((one for one in around if isinstance(one, ast.For)), key=lambda one: -one.lineno):
+    around = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.For) and node.lineno <= row <= (node.end_lineno or 0)
+    ]
+    functions = [function for function in around if isinstance(function, ast.FunctionDef)]
+    for loop in sorted((item for item in around if isinstance(item, ast.For)), key=lambda child: -child.lineno):
         over, element = loop.iter, _element(loop)
         if isinstance(over, ast.Call) and ast.unparse(over.func) == "enumerate" and len(over.args) == 1:
             over = over.args[0]
         parts = element.elts if isinstance(element, ast.Tuple) else [element]
-        if functions and isinstance(over, ast.Name) and all(isinstance(one, ast.Name) for one in parts):
-            return max(functions, key=lambda one: one.lineno), loop, over.id, {one.id for one in parts if isinstance(one, ast.Name)}
+        if functions and isinstance(over, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
+            return (
+                max(functions, key=lambda entry: entry.lineno),
+                loop,
+                over.id,
+                {expression.id for expression in parts if isinstance(expression, ast.Name)},
+            )
     raise EditError("the line is in no loop over the rows of a tensor")
 
 
@@ -75,7 +82,7 @@ def _made_of(statement: ast.Assign, name: str) -> str | None:
     call, target = statement.value, statement.targets[0]
     if not isinstance(call, ast.Call) or len(statement.targets) != 1 or not isinstance(target, ast.Name) or target.id != name:
         return None
-    types = [ast.unparse(one.value) for one in call.keywords if one.arg == "dtype"]
+    types = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"]
     known = dotted(call.func) in ("torch.as_tensor", "torch.tensor") and len(call.args) == 1 and types and types[0] in _INTEGERS
     return call.args[0].id if known and isinstance(call.args[0], ast.Name) else None
 
@@ -90,27 +97,27 @@ def _kept(file: str, text: str, made: ast.Assign, name: str, *, nested: bool) ->
 
 def _written(tree: ast.Module, name: str) -> Iterator[ast.AST]:
     """What may write a tensor of this name, or one that shares its memory: by an index, an operator, a method or `out=`."""
-    for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
+    for function in (descendant for descendant in ast.walk(tree) if isinstance(descendant, ast.FunctionDef)):
         shared, count = {name}, 0
         while len(shared) > count:
             count = len(shared)
-            for one in ast.walk(function):
-                if isinstance(one, ast.Assign) and _shares(one.value, shared):
-                    shared |= {each for target in one.targets for each in _names(target)}
-                elif isinstance(one, ast.For) and any(_shares(each, shared) for each in (one.iter, *getattr(one.iter, "args", ()))):
-                    shared |= _names(one.target)
-        for one in ast.walk(function):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and _shares(node.value, shared):
+                    shared |= {each for target in node.targets for each in _names(target)}
+                elif isinstance(node, ast.For) and any(_shares(each, shared) for each in (node.iter, *getattr(node.iter, "args", ()))):
+                    shared |= _names(node.target)
+        for child in ast.walk(function):
             owners: list[ast.expr] = []
-            if isinstance(one, ast.AugAssign):
-                owners = [one.target]
-            elif isinstance(one, ast.Assign):
-                owners = [each for each in one.targets if isinstance(each, ast.Subscript)]
-            elif isinstance(one, ast.Call):
-                method = one.func.attr if isinstance(one.func, ast.Attribute) else ""
-                owners = [one.func] if method.endswith("_") and not method.endswith("__") else []
-                owners += [each.value for each in one.keywords if each.arg == "out"]
+            if isinstance(child, ast.AugAssign):
+                owners = [child.target]
+            elif isinstance(child, ast.Assign):
+                owners = [each for each in child.targets if isinstance(each, ast.Subscript)]
+            elif isinstance(child, ast.Call):
+                method = child.func.attr if isinstance(child.func, ast.Attribute) else ""
+                owners = [child.func] if method.endswith("_") and not method.endswith("__") else []
+                owners += [each.value for each in child.keywords if each.arg == "out"]
             if any(_shares(each, shared) for each in owners):
-                yield one
+                yield child
 
 
 def _shares(node: ast.AST, names: set[str]) -> bool:
@@ -122,25 +129,25 @@ def _shares(node: ast.AST, names: set[str]) -> bool:
         if not isinstance(called, ast.Attribute) or called.attr in _COPIES:
             return False
         owner = node.args[:1] if ast.unparse(called.value) == "torch" else [called.value]
-        return any(_shares(one, names) for one in owner)
+        return any(_shares(expression, names) for expression in owner)
     if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
         return _shares(node.value, names)
-    return isinstance(node, ast.IfExp | ast.Tuple | ast.List) and any(_shares(one, names) for one in ast.iter_child_nodes(node))
+    return isinstance(node, ast.IfExp | ast.Tuple | ast.List) and any(_shares(child, names) for child in ast.iter_child_nodes(node))
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
 def _check_uses(function: ast.FunctionDef, names: set[str]) -> None:
     """Raise EditError where a number would do something else than a tensor of one."""
-    parents = {child: one for one in ast.walk(function) for child in ast.iter_child_nodes(one)}
+    parents = {child: descendant for descendant in ast.walk(function) for child in ast.iter_child_nodes(descendant)}
     count = 0
     while len(names) > count:
         count = len(names)
-        for one in ast.walk(function):
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names:
-                target = _ends_in(one, parents)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
+                target = _ends_in(node, parents)
                 names = names | {target.id} if isinstance(target, ast.Name) else names
 
 
@@ -186,4 +193,4 @@ def _is_asked(test: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
 def _is_tensor(node: ast.expr) -> bool:
     """Whether it can only be a tensor: an index with slices or None in it."""
     index = node.slice if isinstance(node, ast.Subscript) else None
-    return isinstance(index, ast.Tuple) and any(isinstance(one, ast.Slice) or ast.unparse(one) == "None" for one in index.elts)
+    return isinstance(index, ast.Tuple) and any(isinstance(element, ast.Slice) or ast.unparse(element) == "None" for element in index.elts)

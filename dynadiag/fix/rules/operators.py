@@ -38,14 +38,14 @@ class Operator:
     def schema(self) -> str:
         """Its signature as `torch.library` writes it."""
         letters = {name: chr(ord("a") + number) for number, name in enumerate(self.written)}
-        kinds = ("SymInt" if one in self.numbers else f"Tensor({letters[one]}!)" if one in letters else "Tensor" for one in self.given)
+        kinds = ("SymInt" if text in self.numbers else f"Tensor({letters[text]}!)" if text in letters else "Tensor" for text in self.given)
         return f"({', '.join(f'{kind} {name}' for kind, name in zip(kinds, self.given, strict=True))}) -> ()"
 
     @property
     def call(self) -> tuple[str, ...]:
         """The rows that call it, up to the `else:` in which the statements stand."""
-        tensors = "".join(f"{one}, " for one in self.given if one not in self.numbers).rstrip()
-        numbers = (f"    and isinstance({one}, int)" for one in self.numbers)
+        tensors = "".join(f"{name}, " for name in self.given if name not in self.numbers).rstrip()
+        numbers = (f"    and isinstance({number}, int)" for number in self.numbers)
         return (
             "if (",
             "    torch.compiler.is_dynamo_compiling()",
@@ -88,25 +88,25 @@ def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
     function, block, at = _block(tree, row)
     members = _closed(function, block, at)
     first, last = members[0], members[-1]
-    inside = [block[one] for one in members]
-    between = [block[one] for one in range(first, last) if one not in members]
+    inside = [block[member] for member in members]
+    between = [block[index] for index in range(first, last) if index not in members]
     written = _written(function, inside)
     _check_order(inside, between)
     given = _given(tree, function, inside)
-    apart = [one for one in given if one not in written]
-    for one in _assigned(function, inside):
-        shared = {each.id for each in ast.walk(one.value) if isinstance(each, ast.Name)} & set(written)
-        if shared and _targets(one) & set(apart):
-            raise EditError(f"`{ast.unparse(one)}` may share memory with `{min(shared)}`, which is written")
-    numbers = tuple(one for one in given if one not in written and _is_number(function, one))
+    apart = [item for item in given if item not in written]
+    for node in _assigned(function, inside):
+        shared = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)} & set(written)
+        if shared and _targets(node) & set(apart):
+            raise EditError(f"`{ast.unparse(node)}` may share memory with `{min(shared)}`, which is written")
+    numbers = tuple(element for element in given if element not in written and _is_number(function, element))
     lines = range(block[first].lineno, (block[last].end_lineno or block[last].lineno) + 1)
     rows = dict(enumerate(codes(text, lines), start=first))
     if len(rows) != last + 1 - first:
         raise EditError("the lines share a line with other statements")
-    body = [line for one in members for line in rows[one]]
+    body = [line for number in members for line in rows[number]]
     name = f"{PREFIX}{function.name.strip('_')[:24]}_{hashlib.sha256(chr(10).join(body).encode()).hexdigest()[:8]}"
     made = Operator(name=name, given=given, written=written, numbers=numbers, rows=tuple(body))
-    kept = [line for one in range(first, last) if one not in members for line in rows[one]]
+    kept = [line for entry in range(first, last) if entry not in members for line in rows[entry]]
     new = (*kept, *made.call, *(f"    {line}" if line else "" for line in body))
     old = tuple(line for one in range(first, last + 1) for line in rows[one])
     return Edit(file=file, old=old, new=new, near=block[first].lineno), Edit(file=file, old=(), new=made.definition)
@@ -118,7 +118,7 @@ def _block(tree: ast.Module, row: int) -> tuple[_Function, list[ast.stmt], int]:
     found: tuple[list[ast.stmt], int] | None = None
     block: list[ast.stmt] = tree.body
     while True:
-        at = next((at for at, one in enumerate(block) if one.lineno <= row <= (one.end_lineno or one.lineno)), None)
+        at = next((at for at, statement in enumerate(block) if statement.lineno <= row <= (statement.end_lineno or statement.lineno)), None)
         if at is None:
             break
         node = block[at]
@@ -129,10 +129,10 @@ def _block(tree: ast.Module, row: int) -> tuple[_Function, list[ast.stmt], int]:
             if isinstance(node, ast.For | ast.While):
                 break
         inside = [getattr(node, name) for name in ("body", "orelse") if isinstance(getattr(node, name, None), list)]
-        block = next((one for one in inside if one and one[0].lineno <= row <= (one[-1].end_lineno or 0)), [])
+        block = next((item for item in inside if item and item[0].lineno <= row <= (item[-1].end_lineno or 0)), [])
     if function is None or found is None:
         raise EditError("the line is in no function")
-    if any(isinstance(one, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await) for one in ast.walk(function)):
+    if any(isinstance(child, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await) for child in ast.walk(function)):
         raise EditError("the function writes names of another scope, or is suspended")
     return function, *found
 
@@ -141,11 +141,11 @@ def _closed(function: _Function, block: Sequence[ast.stmt], at: int) -> list[int
     """The statements that belong together: what one assigns is read by these alone. Raises EditError where there are no such."""
     members = {at}
     while True:
-        outside = _loads(function) - _count(_loads(one) for one in (block[each] for each in members))
-        stored = {name for one in members for name in _stored(block[one])}
+        outside = _loads(function) - _count(_loads(statement) for statement in (block[each] for each in members))
+        stored = {name for member in members for name in _stored(block[member])}
         left = {name for name, count in outside.items() if count > 0} & stored
-        readers = [one for one in range(at + 1, len(block)) if one not in members and left & set(_loads(block[one]))]
-        before = [one for one in range(max(members)) if one not in members and _only_for(function, block, one, members)]
+        readers = [index for index in range(at + 1, len(block)) if index not in members and left & set(_loads(block[index]))]
+        before = [number for number in range(max(members)) if number not in members and _only_for(function, block, number, members)]
         if readers and not isinstance(block[readers[0]], ast.Return):
             members.add(readers[0])
         elif left:
@@ -158,13 +158,17 @@ def _closed(function: _Function, block: Sequence[ast.stmt], at: int) -> list[int
 
 def _only_for(function: _Function, block: Sequence[ast.stmt], at: int, members: set[int]) -> bool:
     """Whether a statement gives these statements alone what depends on data, or a number to begin with."""
-    one = block[at]
-    if not isinstance(one, ast.Assign) or not _targets(one) or not all(isinstance(each, ast.Name) for each in one.targets):
+    statement = block[at]
+    if (
+        not isinstance(statement, ast.Assign)
+        or not _targets(statement)
+        or not all(isinstance(each, ast.Name) for each in statement.targets)
+    ):
         return False
-    reads = any(isinstance(each, ast.Attribute) and each.attr in _DATA for each in ast.walk(one.value))
+    reads = any(isinstance(each, ast.Attribute) and each.attr in _DATA for each in ast.walk(statement.value))
     loads = _count(_loads(block[each]) for each in members)
-    alone = all(loads[name] == count for name, count in _loads(function).items() if name in _targets(one))
-    return (reads or isinstance(one.value, ast.Constant)) and alone and any(loads[name] for name in _targets(one))
+    alone = all(loads[name] == count for name, count in _loads(function).items() if name in _targets(statement))
+    return (reads or isinstance(statement.value, ast.Constant)) and alone and any(loads[name] for name in _targets(statement))
 
 
 class _Count(dict[str, int]):
@@ -177,8 +181,8 @@ class _Count(dict[str, int]):
 
 def _count(all_: Iterator[_Count]) -> _Count:
     found = _Count()
-    for one in all_:
-        for name, count in one.items():
+    for item in all_:
+        for name, count in item.items():
             found[name] += count
     return found
 
@@ -186,38 +190,42 @@ def _count(all_: Iterator[_Count]) -> _Count:
 def _loads(node: ast.AST) -> _Count:
     """How often each name is read; what is added to in place is read as well."""
     found = _Count()
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
-            found[one.id] += 1
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+            found[child.id] += 1
     return found
 
 
 def _stored(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and not isinstance(child.ctx, ast.Load)}
 
 
 def _targets(statement: ast.Assign) -> set[str]:
-    return {name for one in statement.targets for name in _stored(one)}
+    return {name for target in statement.targets for name in _stored(target)}
 
 
 def _assigned(function: _Function, inside: Sequence[ast.stmt]) -> list[ast.Assign]:
     """The assignments of the function outside of these statements."""
-    within = {id(one) for each in inside for one in ast.walk(each)}
-    return [one for one in ast.walk(function) if isinstance(one, ast.Assign) and id(one) not in within]
+    within = {id(node) for each in inside for node in ast.walk(each)}
+    return [child for child in ast.walk(function) if isinstance(child, ast.Assign) and id(child) not in within]
 
 
 def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]:
     """The names of the tensors that the statements write. Raises EditError for any other effect."""
-    local = {name for one in inside for name in _stored(one)}
+    local = {name for statement in inside for name in _stored(statement)}
     found: dict[str, None] = {}
-    for node in (one for each in inside for one in ast.walk(each)):
+    for node in (child for each in inside for child in ast.walk(each)):
         if isinstance(node, ast.stmt):
             found |= dict.fromkeys(_effects(node, inside))
         elif isinstance(node, ast.expr):
             _check_computes(node)
     for name in found:
-        made = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load)]
-        values = [one.value for one in ast.walk(function) if isinstance(one, ast.Assign) and _stored(one.targets[0]) == {name}]
+        made = [
+            descendant
+            for descendant in ast.walk(function)
+            if isinstance(descendant, ast.Name) and descendant.id == name and not isinstance(descendant.ctx, ast.Load)
+        ]
+        values = [part.value for part in ast.walk(function) if isinstance(part, ast.Assign) and _stored(part.targets[0]) == {name}]
         fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in NEW_MEMORY
         if not fresh:
             raise EditError(f"`{name}` is written, and is not known to be a new tensor of the function")
@@ -235,7 +243,7 @@ def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
                 yield target.value.id
             elif isinstance(node, ast.AugAssign) and not (isinstance(target, ast.Name) and _counts(target.id, inside)):
                 raise EditError(f"{what} may write a tensor that is another one's part")
-            elif not all(isinstance(one, ast.Name | ast.Tuple | ast.List | ast.expr_context) for one in ast.walk(target)):
+            elif not all(isinstance(child, ast.Name | ast.Tuple | ast.List | ast.expr_context) for child in ast.walk(target)):
                 raise EditError(f"{what} does more than assign names and write into tensors")
     elif isinstance(node, ast.Expr):
         call = node.value
@@ -252,8 +260,8 @@ def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
 
 def _counts(name: str, inside: Sequence[ast.stmt]) -> bool:
     """Whether a name is a plain number wherever these statements assign it."""
-    values = [one.value for each in inside for one in ast.walk(each) if isinstance(one, ast.Assign) and _targets(one) == {name}]
-    return bool(values) and all(isinstance(one, ast.Constant) and isinstance(one.value, int | float) for one in values)
+    values = [node.value for each in inside for node in ast.walk(each) if isinstance(node, ast.Assign) and _targets(node) == {name}]
+    return bool(values) and all(isinstance(expression, ast.Constant) and isinstance(expression.value, int | float) for expression in values)
 
 
 def _check_computes(node: ast.expr) -> None:
@@ -262,9 +270,9 @@ def _check_computes(node: ast.expr) -> None:
         last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
         known = last in _OF_PYTHON if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
         foreign = owner is not None and owner.startswith(("self", "math", "np", "numpy", "random"))
-        if not known or foreign or any(one.arg in (None, "out", "generator") for one in node.keywords):
+        if not known or foreign or any(keyword.arg in (None, "out", "generator") for keyword in node.keywords):
             raise EditError(f"`{ast.unparse(node)}` may do more than compute")
-        if owner == "torch" and last in _MAKES and not any(one.arg == "device" for one in node.keywords):
+        if owner == "torch" and last in _MAKES and not any(item.arg == "device" for item in node.keywords):
             raise EditError(f"`{ast.unparse(node)}` may be made elsewhere in an operator: it names no device")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         raise EditError(f"`{ast.unparse(node)}` may be computed in another type under `torch.autocast`")
@@ -280,29 +288,29 @@ def _check_order(inside: Sequence[ast.stmt], between: Sequence[ast.stmt]) -> Non
     """Raise EditError unless the statements between may come before all of these: they assign other names, from what has no effect."""
     if not between:
         return
-    early = [one for one in inside if one.lineno < between[-1].lineno]
-    names = {name for one in early for name in (*_loads(one), *_stored(one))}
-    for one in early:
-        if not isinstance(one, ast.Assign) or not all(isinstance(each, ast.Name | ast.Tuple) for each in one.targets):
-            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` is not the last of the lines that depend on data")
-    for one in between:
-        fine = isinstance(one, ast.Assign) and all(isinstance(each, ast.Name | ast.Tuple) for each in one.targets)
-        if not fine or _stored(one) & names:
-            raise EditError(f"`{ast.unparse(one).splitlines()[0]}` stands between the lines that depend on data")
-        for each in ast.walk(one):
+    early = [item for item in inside if item.lineno < between[-1].lineno]
+    names = {name for element in early for name in (*_loads(element), *_stored(element))}
+    for statement in early:
+        if not isinstance(statement, ast.Assign) or not all(isinstance(each, ast.Name | ast.Tuple) for each in statement.targets):
+            raise EditError(f"`{ast.unparse(statement).splitlines()[0]}` is not the last of the lines that depend on data")
+    for child in between:
+        fine = isinstance(child, ast.Assign) and all(isinstance(each, ast.Name | ast.Tuple) for each in child.targets)
+        if not fine or _stored(child) & names:
+            raise EditError(f"`{ast.unparse(child).splitlines()[0]}` stands between the lines that depend on data")
+        for each in ast.walk(child):
             if isinstance(each, ast.expr):
                 _check_computes(each)
 
 
 def _given(tree: ast.Module, function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]:
     """The names that the statements are given from outside. Raises EditError for what an operator cannot be given."""
-    local = {name for one in inside for name in _stored(one)}
+    local = {name for statement in inside for name in _stored(statement)}
     arguments = function.args
-    known = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} | _stored(function)
+    known = {posonlyarg.arg for posonlyarg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} | _stored(function)
     found = []
-    for name in dict.fromkeys(name for one in inside for name in _loads(one)):
+    for name in dict.fromkeys(name for child in inside for name in _loads(child)):
         if name in local:
-            if any(name in _targets(one) for one in _assigned(function, inside)) or name in known - _stored(function):
+            if any(name in _targets(node) for node in _assigned(function, inside)) or name in known - _stored(function):
                 raise EditError(f"`{name}` is assigned both outside and inside of the lines that depend on data")
         elif name in known and name not in ("self", "cls"):
             found.append(name)
@@ -312,12 +320,20 @@ def _given(tree: ast.Module, function: _Function, inside: Sequence[ast.stmt]) ->
 
 
 def _is_torch(tree: ast.Module) -> bool:
-    return any(isinstance(one, ast.Import) and any(each.name == "torch" and not each.asname for each in one.names) for one in tree.body)
+    return any(
+        isinstance(statement, ast.Import) and any(each.name == "torch" and not each.asname for each in statement.names)
+        for statement in tree.body
+    )
 
 
 def _is_number(function: _Function, name: str) -> bool:
     """Whether a name is only ever assigned a size, or a constant integer."""
-    values = [one.value for one in ast.walk(function) if isinstance(one, ast.Assign) and name in _targets(one)]
-    annotated = [one for one in ast.walk(function) if isinstance(one, ast.arg) and one.arg == name and one.annotation is not None]
-    sizes = (isinstance(one, ast.Constant) or ".shape" in ast.unparse(one)[-12:] or ".size(" in ast.unparse(one)[-12:] for one in values)
-    return (bool(values) and all(sizes)) or any(ast.unparse(one.annotation) == "int" for one in annotated if one.annotation is not None)
+    values = [node.value for node in ast.walk(function) if isinstance(node, ast.Assign) and name in _targets(node)]
+    annotated = [child for child in ast.walk(function) if isinstance(child, ast.arg) and child.arg == name and child.annotation is not None]
+    sizes = (
+        isinstance(expression, ast.Constant) or ".shape" in ast.unparse(expression)[-12:] or ".size(" in ast.unparse(expression)[-12:]
+        for expression in values
+    )
+    return (bool(values) and all(sizes)) or any(
+        ast.unparse(parameter.annotation) == "int" for parameter in annotated if parameter.annotation is not None
+    )

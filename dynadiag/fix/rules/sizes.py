@@ -20,12 +20,14 @@ def read_once(file: str, text: str, row: int) -> Edit:
     no such line is there: a reduction to one number, alone on the right of its name.
     """
     tree = ast.parse(text)
-    statements = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= row <= (one.end_lineno or one.lineno)]
-    statement = max(statements, key=lambda one: one.lineno, default=None)
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= row <= (node.end_lineno or node.lineno)]
+    statement = max(statements, key=lambda child: child.lineno, default=None)
     if statement is None:
         raise EditError("the line is not there")
-    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-    made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign) and _made(one) in names]
+    names = {
+        descendant.id for descendant in ast.walk(statement) if isinstance(descendant, ast.Name) and isinstance(descendant.ctx, ast.Load)
+    }
+    made = [part for part in ast.walk(tree) if isinstance(part, ast.Assign) and _made(part) in names]
     if len(made) != 1:
         raise EditError("no line is known that makes the tensor which is used as a number")
     old = alone(text, made[0])
@@ -36,12 +38,12 @@ def read_once(file: str, text: str, row: int) -> Edit:
 def read_outside(file: str, text: str, row: int) -> Edit | None:
     """The line at a row that reads a number which an `if` of the module asks for, without its capture; None where it is no such line."""
     tree = ast.parse(text)
-    read = next((one for one in ast.walk(tree) if isinstance(one, ast.Assign) and one.lineno == row == one.end_lineno), None)
+    read = next((node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno == row == node.end_lineno), None)
     if read is None or not ast.unparse(read.value).endswith(".item()") or not isinstance(read.targets[0], ast.Name):
         return None
-    tests = [one.test for one in ast.walk(tree) if isinstance(one, ast.If)]
-    asked = {one.id for test in tests for one in ast.walk(test) if isinstance(one, ast.Name)}
-    if read.targets[0].id not in asked or not any(_is_torch(one) for one in tree.body):
+    tests = [child.test for child in ast.walk(tree) if isinstance(child, ast.If)]
+    asked = {descendant.id for test in tests for descendant in ast.walk(test) if isinstance(descendant, ast.Name)}
+    if read.targets[0].id not in asked or not any(_is_torch(statement) for statement in tree.body):
         return None
     old = alone(text, read)
     new = ("with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):", *(f"    {line}" for line in old))
@@ -49,7 +51,7 @@ def read_outside(file: str, text: str, row: int) -> Edit | None:
 
 
 def _is_torch(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Import) and any(one.name == "torch" and one.asname is None for one in statement.names)
+    return isinstance(statement, ast.Import) and any(name.name == "torch" and name.asname is None for name in statement.names)
 
 
 def _made(statement: ast.Assign) -> str | None:

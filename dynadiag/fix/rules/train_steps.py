@@ -20,15 +20,19 @@ def compiled_apart(file: str, text: str, function: str, model: str, *, in_place:
     Raises EditError for anything else.
     """
     tree = ast.parse(text)
-    made = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == model and isinstance(one.ctx, ast.Store)]
-    binds = [one for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == model and len(one.targets) == 1]
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == model and isinstance(node.ctx, ast.Store)]
+    binds = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == model and len(statement.targets) == 1
+    ]
     if len(made) != 1 or len(binds) != 1:
         raise EditError(f"`{model}` is not assigned once, at the top level of the file")
     step, options = _step(file, text, tree, function)
-    if not in_place and (named := next((one for one in _NAMES if one in text), None)) is not None:
+    if not in_place and (named := next((name for name in _NAMES if name in text), None)) is not None:
         raise EditError(f"what `torch.compile` gives is another object with other names in its `state_dict()`, and `{named}` is used")
     rows = alone(text, binds[0])
-    new, seen = (_compiled(model, one, in_place=in_place) for one in (options, [*options, f"{APART}=True"]))
+    new, seen = (_compiled(model, group, in_place=in_place) for group in (options, [*options, f"{APART}=True"]))
     return Edit(file=file, old=rows, new=(*rows, new), near=binds[0].lineno, observed=(*rows, seen)), step
 
 
@@ -38,7 +42,7 @@ def _compiled(model: str, options: list[str], *, in_place: bool) -> str:
 
 def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, list[str]]:
     """The edit that takes `torch.compile` from the function, and what it was given."""
-    found = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function), None)
+    found = next((statement for statement in tree.body if isinstance(statement, ast.FunctionDef) and statement.name == function), None)
     if found is None:
         raise EditError(f"`{function}` is no function at the top level of the file")
     for decorator in found.decorator_list:
@@ -48,12 +52,12 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
                 raise EditError("the decorator is given more than options")
             old = (f"@{ast.unparse(decorator)}",)
             return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{WATCH}",)), _options(call)
-    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.compile" and one.args]
-    calls = [one for one in calls if ast.unparse(one.args[0]) == function]
-    holders = [one for one in tree.body if isinstance(one, ast.Assign) and one.value in calls]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.compile" and node.args]
+    calls = [item for item in calls if ast.unparse(item.args[0]) == function]
+    holders = [child for child in tree.body if isinstance(child, ast.Assign) and child.value in calls]
     if len(calls) != 1 or len(holders) != 1 or len(calls[0].args) != 1:
         raise EditError(f"`{function}` is not compiled in one place, at the top level of the file")
-    left = ", ".join(ast.unparse(one) for one in holders[0].targets)
+    left = ", ".join(ast.unparse(target) for target in holders[0].targets)
     edit = Edit(
         file=file,
         old=alone(text, holders[0]),
@@ -66,10 +70,10 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
 
 def _options(call: ast.Call | None) -> list[str]:
     options = [] if call is None else call.keywords
-    names = {one.arg for one in options}
-    if None in names or not all(_is_constant(one.value) for one in options):
+    names = {option.arg for option in options}
+    if None in names or not all(_is_constant(keyword.value) for keyword in options):
         raise EditError("`torch.compile` is given options that are not written there")
-    return [f"{one.arg}={ast.unparse(one.value)}" for one in options]
+    return [f"{item.arg}={ast.unparse(item.value)}" for item in options]
 
 
 def _is_constant(node: ast.expr) -> bool:

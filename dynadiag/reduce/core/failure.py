@@ -100,7 +100,7 @@ def from_exception(error: BaseException, phase: str) -> Failure:
     """The failure that an exception is."""
     chain = chain_of(error)
     root = chain[-1]
-    fault = next(filter(None, (gpu_fault(str(one)) for one in chain)), None)
+    fault = next(filter(None, (gpu_fault(str(item)) for item in chain)), None)
     if fault is not None:
         # Reported by whichever call comes after the kernel, of whatever library, in any phase: where it was raised says nothing.
         detail = "".join(traceback.format_exception(error))[-_DETAIL_LIMIT:]
@@ -108,7 +108,7 @@ def from_exception(error: BaseException, phase: str) -> Failure:
     return Failure(
         kind="runtime_error" if phase in ("call", "backward") else "compile_error",
         phase=phase,
-        exceptions=tuple(_class_name(one) for one in chain),
+        exceptions=tuple(_class_name(element) for element in chain),
         message=normalised(str(root)),
         frames=_innermost(root),
         detail="".join(traceback.format_exception(error))[-_DETAIL_LIMIT:],
@@ -133,7 +133,7 @@ def gpu_fault(text: str) -> str | None:
 
 def ran_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed (`torch.OutOfMemoryError`, the CPU allocator's RuntimeError, Python's MemoryError, CUDA's own error)."""
-    return any(type(one).__name__ in _MEMORY_CLASSES or any(sign in str(one) for sign in _MEMORY_SIGNS) for one in chain_of(error))
+    return any(type(item).__name__ in _MEMORY_CLASSES or any(sign in str(item) for sign in _MEMORY_SIGNS) for item in chain_of(error))
 
 
 _MEMORY_CLASSES = ("OutOfMemoryError", "MemoryError")
@@ -218,16 +218,16 @@ _ENVIRONMENT_SIGNS = {
 
 def environment_trouble(error: BaseException) -> str | None:
     """Why this exception is the machine's fault and never the bug; None when it may be the bug."""
-    for one in chain_of(error):
-        for kind in type(one).__mro__:
+    for item in chain_of(error):
+        for kind in type(item).__mro__:
             if kind.__name__ in _ENVIRONMENT_ERRORS:
-                return f"{_ENVIRONMENT_ERRORS[kind.__name__]}: {str(one).strip().splitlines()[0] if str(one).strip() else kind.__name__}"
-        if isinstance(one, OSError) and one.errno in _ENVIRONMENT_NUMBERS:
-            return f"{_ENVIRONMENT_NUMBERS[one.errno]}: {one}"
-        if isinstance(one, FileNotFoundError) and one.filename and "/" not in str(one.filename):
-            return f"the program {one.filename} is missing"
+                return f"{_ENVIRONMENT_ERRORS[kind.__name__]}: {str(item).strip().splitlines()[0] if str(item).strip() else kind.__name__}"
+        if isinstance(item, OSError) and item.errno in _ENVIRONMENT_NUMBERS:
+            return f"{_ENVIRONMENT_NUMBERS[item.errno]}: {item}"
+        if isinstance(item, FileNotFoundError) and item.filename and "/" not in str(item.filename):
+            return f"the program {item.filename} is missing"
         for sign, reason in _ENVIRONMENT_SIGNS.items():
-            if sign in str(one):
+            if sign in str(item):
                 return reason
     return None
 

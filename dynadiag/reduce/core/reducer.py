@@ -169,8 +169,8 @@ class Reducer(Generic[Candidate]):
         ahead.begin(candidate)
         likely = itertools.islice(upcoming(), _LOOKED_AT * ahead.ahead)
         unknown = (
-            one
-            for one in likely
-            if self._journal.get(one.key) is None and self._is_worth_a_query(one, checked=checked or ahead.costs_a_child(one))
+            item
+            for item in likely
+            if self._journal.get(item.key) is None and self._is_worth_a_query(item, checked=checked or ahead.costs_a_child(item))
         )
         ahead.prepare([candidate, *itertools.islice(unknown, ahead.ahead)])

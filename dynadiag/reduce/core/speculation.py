@@ -44,11 +44,11 @@ class Pool(Generic[Candidate]):
 
     def prepare(self, candidates: Sequence[Candidate]) -> None:
         """Start what is not running yet, in this order, as far as there is room; what is not among them any more gives up its slot."""
-        wanted = {one.key for one in candidates}
+        wanted = {item.key for item in candidates}
         for key in [key for key in self._running if key not in wanted]:
             self._give_up(key)
-        for one in candidates:
-            self.begin(one)
+        for candidate in candidates:
+            self.begin(candidate)
 
     def begin(self, candidate: Candidate) -> None:
         """Start a candidate that is not known yet, if there is room."""

@@ -39,9 +39,9 @@ def find_guilty_layer(candidate: Candidate, setting: Setting, failure: Failure, 
     steps: dict[str, str] = {}
     for layer in layers:
         # Modes and options belong to the backend that the user chose.
-        one = replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
+        item = replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
         for _ in range(repeats):
-            steps[layer] = _step(observe_isolated(candidate, one, timeout_s=timeout_s), failure)
+            steps[layer] = _step(observe_isolated(candidate, item, timeout_s=timeout_s), failure)
             if steps[layer] != "passes":
                 break
         if steps[layer] == "fails":
@@ -58,9 +58,9 @@ def _step(seen: Observation, failure: Failure) -> str:
     return "fails" if same_cause(seen.failure, failure) else f"another failure: {seen.failure.title()}"
 
 
-def same_cause(one: Failure, other: Failure) -> bool:
+def same_cause(failure: Failure, other: Failure) -> bool:
     """Whether two failures have one cause, though another backend or graph came to it on another way and perhaps in another phase."""
-    return _cause(one) == _cause(other)
+    return _cause(failure) == _cause(other)
 
 
 def _cause(failure: Failure) -> tuple[object, ...]:

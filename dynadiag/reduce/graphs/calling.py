@@ -63,7 +63,7 @@ def _ways(candidate: Candidate, setting: Setting, made: CallsMade) -> Iterator[t
     if made.printed is not None and _IN_PLACE.search(made.printed):
         # What autograd forbids for a result of compiled code only the caller can show.
         yield "with a write into its results", candidate, replace(setting, writes=True, backward=False)
-    if setting.dynamic is None and any(isinstance(one, PlainInput) and type(one.value) is int for one in candidate.inputs):
+    if setting.dynamic is None and any(isinstance(input_, PlainInput) and type(input_.value) is int for input_ in candidate.inputs):
         # Sizes are inputs of the graph: Dynamo made them symbols, which it does not do again for a first call.
         yield "with dynamic sizes", candidate, replace(setting, dynamic=True)
     sequence = made.sequence

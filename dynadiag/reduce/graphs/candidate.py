@@ -29,12 +29,12 @@ class Call:
 
     def key(self) -> str:
         """What distinguishes this call from others of the same graph."""
-        inputs = [f"{one.key()} {number}" for one, number in zip(self.inputs, memory_numbers(self.inputs), strict=True)]
+        inputs = [f"{tensor_input.key()} {number}" for tensor_input, number in zip(self.inputs, memory_numbers(self.inputs), strict=True)]
         return "\n".join([*inputs, *([] if self.grad is None else [f"grad {self.grad}"])])
 
     def layout(self) -> tuple[object, ...]:
         """What a compiler may have decided by: everything but the data."""
-        return (self.grad, *(one.layout() for one in self.inputs), *memory_numbers(self.inputs))
+        return (self.grad, *(input_.layout() for input_ in self.inputs), *memory_numbers(self.inputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +74,14 @@ class Candidate:
     @functools.cached_property
     def accelerated(self) -> bool:
         """Whether an input lives on a device other than the CPU, or the graph names one: then this process must not run it and fork."""
-        homes = {one.device.split(":")[0] for one in self.inputs if isinstance(one, TensorInput)}
+        homes = {input_.device.split(":")[0] for input_ in self.inputs if isinstance(input_, TensorInput)}
         return bool(homes - {"cpu", "meta"}) or "cuda" in self.text
 
     @functools.cached_property
     def measure(self) -> Measure:
         """The total order: less is simpler. Operators first, then nodes, then what one would have to read and understand."""
-        tensors = [one for call in self.calls for one in call.inputs if isinstance(one, TensorInput)]
-        sizes = [size for one in tensors for size in one.shape]
+        tensors = [input_ for call in self.calls for input_ in call.inputs if isinstance(input_, TensorInput)]
+        sizes = [size for tensor in tensors for size in tensor.shape]
         shared = sum(len(call.inputs) - len(set(memory_numbers(call.inputs))) for call in self.calls)
         last = self.calls[-1].key()
         constants = list(_constants(self.module))
@@ -93,11 +93,11 @@ class Candidate:
             len(self.configs),
             sum(size.bit_length() for size in sizes if size > 1),
             sum(sizes) + len(sizes),
-            sum(one.requires_grad + (not one.leaf) for one in tensors),
+            sum(tensor_input.requires_grad + (not tensor_input.leaf) for tensor_input in tensors),
             shared,
-            sum(not one.contiguous for one in tensors),
-            sum(_DTYPE_RANK.get(one.dtype, 2) for one in tensors),
-            tuple(sorted((one.rank() for one in tensors), reverse=True)),
+            sum(not item.contiguous for item in tensors),
+            sum(_DTYPE_RANK.get(element.dtype, 2) for element in tensors),
+            tuple(sorted((entry.rank() for entry in tensors), reverse=True)),
             sum(map(_weight, constants)),
             len(self.text),
             self.text,
@@ -122,9 +122,11 @@ def memory_numbers(inputs: Sequence[Input]) -> list[int]:
     """A number for each input, equal for those whose data share memory."""
     seen: dict[int, int] = {}
     numbers = []
-    for position, one in enumerate(inputs):
-        address = one.data.untyped_storage().data_ptr() if isinstance(one, TensorInput) and one.data is not None else 0
-        shared = isinstance(one, TensorInput) and one.fill == "data" and address
+    for position, tensor_input in enumerate(inputs):
+        address = (
+            tensor_input.data.untyped_storage().data_ptr() if isinstance(tensor_input, TensorInput) and tensor_input.data is not None else 0
+        )
+        shared = isinstance(tensor_input, TensorInput) and tensor_input.fill == "data" and address
         numbers.append(seen.setdefault(address, position) if shared else position)
     return numbers
 

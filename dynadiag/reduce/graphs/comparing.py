@@ -38,13 +38,13 @@ def wrong(
     seen = [Seen("output", at, f"result {at}", value) for at, value in enumerate(eager)]
     noise = Noise(exact=exact if exact is not None and len(exact) == len(eager) else (), runs=lambda _: runs(), before=before)
     judged = judge(seen, results, noise, MINIFY)
-    found = [one for at in dict.fromkeys((*first, *range(len(results)))) for one in judged[at].differences[:1]]
-    worst = min(found, key=lambda one: DISCRETE in one.detail, default=None)
+    found = [difference for at in dict.fromkeys((*first, *range(len(results)))) for difference in judged[at].differences[:1]]
+    worst = min(found, key=lambda item: DISCRETE in item.detail, default=None)
     return None if worst is None else ("nan" if NOT_FINITE in worst.detail else "wrong_result", f"{worst.name}: {_said(worst)}")
 
 
-def _said(one: Difference) -> str:
-    return "a different shape or dtype" if one.kind in ("shape", "dtype") else one.detail or "a different value"
+def _said(difference: Difference) -> str:
+    return "a different shape or dtype" if difference.kind in ("shape", "dtype") else difference.detail or "a different value"
 
 
 def in_float64(candidate: Candidate) -> Candidate:
@@ -52,10 +52,10 @@ def in_float64(candidate: Candidate) -> Candidate:
     module = widen(own_copy(candidate.module))
     values = make_values(candidate.inputs)
     inputs = [
-        replace(one, dtype=wide, fill="data", data=value.detach().to(wide), token=f"{one.token} float64")
-        if isinstance(one, TensorInput) and (wide := wider_dtype(one.dtype)) is not one.dtype
-        else one
-        for one, value in zip(candidate.inputs, values, strict=True)
+        replace(tensor_input, dtype=wide, fill="data", data=value.detach().to(wide), token=f"{tensor_input.token} float64")
+        if isinstance(tensor_input, TensorInput) and (wide := wider_dtype(tensor_input.dtype)) is not tensor_input.dtype
+        else tensor_input
+        for tensor_input, value in zip(candidate.inputs, values, strict=True)
     ]
     return Candidate(module, tuple(inputs), candidate.configs)
 

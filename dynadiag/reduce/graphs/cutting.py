@@ -47,14 +47,14 @@ class Cutter:
         made: dict[Node, Any] = {}
         inputs: list[tuple[Input, ...]] = []
         for node in self._outside(inside):
-            made[node], one = self._cut(node, graph)
-            inputs.extend(one)
+            made[node], group = self._cut(node, graph)
+            inputs.extend(group)
         order = sorted(inside, key=self._position.__getitem__)
         for node in order:
             made[node] = graph.node_copy(node, made.__getitem__)
         graph.output(tuple(made[node] for node in order if self._is_output(node, inside)))
         *earlier, last = zip(*inputs, strict=True) if inputs else [()] * len(self._of_calls)
-        calls = tuple(replace(call, inputs=one) for call, one in zip(self._candidate.earlier, earlier, strict=True))
+        calls = tuple(replace(call, inputs=pair) for call, pair in zip(self._candidate.earlier, earlier, strict=True))
         return Candidate(GraphModule(self._candidate.module, graph), last, self._candidate.configs, calls)
 
     def _closed(self, kept: set[Node]) -> set[Node]:
@@ -88,7 +88,7 @@ class Cutter:
         """What stands for a node that is not kept: an input for each call, or the number that it is in all of them."""
         if node in self._inputs:
             return graph.node_copy(node), [self._inputs[node]]
-        values = [one[node.name] for one in self._of_calls]
+        values = [mapping[node.name] for mapping in self._of_calls]
         if not any(isinstance(value, torch.Tensor) for value in values) and all(value == values[-1] for value in values):
             return values[-1], []
         placeholder = graph.placeholder(node.name)

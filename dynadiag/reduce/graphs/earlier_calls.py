@@ -26,11 +26,13 @@ def with_earlier_calls(folder: Path, candidate: Candidate) -> Candidate | None:
     own = _saved(folder / "inputs.pt")
     if own is None or "names" not in own:
         return None
-    others = [one for path in sorted((folder.parent / Path(own["region"]).name).glob("*.pt")) if (one := _saved(path)) is not None]
-    here = [own, *(one for one in others if one["graph"] == own["graph"])]
-    last = max(here, key=lambda one: one["order"])
+    others = [mapping for path in sorted((folder.parent / Path(own["region"]).name).glob("*.pt")) if (mapping := _saved(path)) is not None]
+    here = [own, *(item for item in others if item["graph"] == own["graph"])]
+    last = max(here, key=lambda element: element["order"])
     lifted = candidate.inputs[len(own["names"]) :]
-    before = [one for one in others if one["order"] < last["order"] and (one["graph"], one["call"]) != (last["graph"], last["call"])]
+    before = [
+        entry for entry in others if entry["order"] < last["order"] and (entry["graph"], entry["call"]) != (last["graph"], last["call"])
+    ]
     made = [(one, call) for one in before if (call := _call(one, own, lifted)) is not None]
     final = _call(last, own, lifted)
     if final is None or not made:
@@ -47,10 +49,10 @@ def _saved(path: Path) -> Saved | None:
         return None
 
 
-def _call(one: Saved, own: Saved, lifted: Sequence[Input]) -> tuple[Input, ...] | None:
+def _call(mapping: Saved, own: Saved, lifted: Sequence[Input]) -> tuple[Input, ...] | None:
     """The inputs of a call in the order of the captured graph; None where one is not known."""
-    made = dict(zip(one["names"], recipes(input_values(one), f"call {one['graph']}.{one['call']} input"), strict=True))
-    values = dict(zip(one["names"], one["inputs"], strict=True))
+    made = dict(zip(mapping["names"], recipes(input_values(mapping), f"call {mapping['graph']}.{mapping['call']} input"), strict=True))
+    values = dict(zip(mapping["names"], mapping["inputs"], strict=True))
     missing = [name for name in own["names"] if name not in made]
     sizes = dict(_sizes(missing, own["symbols"], values))
     if len(sizes) < len(missing):

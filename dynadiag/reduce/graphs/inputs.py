@@ -132,21 +132,21 @@ def make_values(inputs: Sequence[Input], *, seed: int = SEED, spend: bool = Fals
     storages: Storages = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
         torch.manual_seed(seed)
-        made = [_make(one, storages, spend) for one in inputs]
-    return [_with_grad(value, one) for value, one in zip(made, inputs, strict=True)]
+        made = [_make(input_, storages, spend) for input_ in inputs]
+    return [_with_grad(value, tensor_input) for value, tensor_input in zip(made, inputs, strict=True)]
 
 
 Storages = dict[tuple[int, str], torch.UntypedStorage]
 LARGE_BYTES = 64 << 20
 
 
-def _make(one: Input, storages: Storages, spend: bool) -> Any:
-    if isinstance(one, PlainInput):
-        return one.value
-    if one.fill == "data":
-        assert one.data is not None
-        return _copy(one.data, one.device, storages, spend)
-    return generate(one).to(one.device)
+def _make(tensor_input: Input, storages: Storages, spend: bool) -> Any:
+    if isinstance(tensor_input, PlainInput):
+        return tensor_input.value
+    if tensor_input.fill == "data":
+        assert tensor_input.data is not None
+        return _copy(tensor_input.data, tensor_input.device, storages, spend)
+    return generate(tensor_input).to(tensor_input.device)
 
 
 def _copy(data: torch.Tensor, device: str, storages: Storages, spend: bool) -> torch.Tensor:
@@ -162,30 +162,38 @@ def _copy(data: torch.Tensor, device: str, storages: Storages, spend: bool) -> t
     return torch.empty(0, dtype=data.dtype, device=device).set_(storages[key], data.storage_offset(), data.shape, data.stride())
 
 
-def generate(one: TensorInput) -> torch.Tensor:
+def generate(tensor_input: TensorInput) -> torch.Tensor:
     """The tensor of a recipe without data, on the CPU, drawn from the global RNG exactly as the written reproducer does it."""
-    if one.overlaps_itself:
-        return _fill(one.memory()).as_strided(one.shape, one.stride)
-    made = _fill(one)
-    return made if one.contiguous else torch.empty_strided(one.shape, one.stride, dtype=one.dtype).copy_(made)
+    if tensor_input.overlaps_itself:
+        return _fill(tensor_input.memory()).as_strided(tensor_input.shape, tensor_input.stride)
+    made = _fill(tensor_input)
+    return (
+        made
+        if tensor_input.contiguous
+        else torch.empty_strided(tensor_input.shape, tensor_input.stride, dtype=tensor_input.dtype).copy_(made)
+    )
 
 
-def _fill(one: TensorInput) -> torch.Tensor:
-    if one.fill == "zeros":
-        return torch.zeros(one.shape, dtype=one.dtype)
-    if one.fill == "ones":
-        return torch.ones(one.shape, dtype=one.dtype)
-    if one.dtype.is_floating_point or one.dtype.is_complex:
-        drawn = torch.randn(one.shape, dtype=one.dtype if one.dtype in DRAWN else torch.float32)
-        return drawn if drawn.dtype == one.dtype else drawn.to(one.dtype)
-    return torch.randint(one.high, one.shape, dtype=one.dtype) if one.dtype != torch.bool else torch.randint(2, one.shape).bool()
+def _fill(tensor_input: TensorInput) -> torch.Tensor:
+    if tensor_input.fill == "zeros":
+        return torch.zeros(tensor_input.shape, dtype=tensor_input.dtype)
+    if tensor_input.fill == "ones":
+        return torch.ones(tensor_input.shape, dtype=tensor_input.dtype)
+    if tensor_input.dtype.is_floating_point or tensor_input.dtype.is_complex:
+        drawn = torch.randn(tensor_input.shape, dtype=tensor_input.dtype if tensor_input.dtype in DRAWN else torch.float32)
+        return drawn if drawn.dtype == tensor_input.dtype else drawn.to(tensor_input.dtype)
+    return (
+        torch.randint(tensor_input.high, tensor_input.shape, dtype=tensor_input.dtype)
+        if tensor_input.dtype != torch.bool
+        else torch.randint(2, tensor_input.shape).bool()
+    )
 
 
 DRAWN = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
 """Dtypes that `torch.randn` makes itself."""
 
 
-def _with_grad(value: Any, one: Input) -> Any:
-    if not isinstance(one, TensorInput) or not one.requires_grad:
+def _with_grad(value: Any, tensor_input: Input) -> Any:
+    if not isinstance(tensor_input, TensorInput) or not tensor_input.requires_grad:
         return value
-    return value.requires_grad_() if one.leaf else computed(value)
+    return value.requires_grad_() if tensor_input.leaf else computed(value)

@@ -151,7 +151,7 @@ def _order(operators: int, found: Reduction) -> tuple[Any, ...]:
 
 def _with_costs(kept: Reduction, other: Reduction, confirmed_by: Reduction) -> Reduction:
     """`kept`, having cost what both cost."""
-    flaky = min((kept, other), key=lambda one: one.confirmed.failed / one.confirmed.of).confirmed
+    flaky = min((kept, other), key=lambda reduction: reduction.confirmed.failed / reduction.confirmed.of).confirmed
     return replace(
         kept,
         confirmed=replace(confirmed_by.confirmed, failed=flaky.failed, of=flaky.of),
@@ -165,5 +165,5 @@ def _with_costs(kept: Reduction, other: Reduction, confirmed_by: Reduction) -> R
     )
 
 
-def _sum(one: Any, other: Any) -> dict[str, int]:
-    return dict(Counter(one) + Counter(other)) | {name: 0 for name in (*one, *other) if not one.get(name, 0) + other.get(name, 0)}
+def _sum(item: Any, other: Any) -> dict[str, int]:
+    return dict(Counter(item) + Counter(other)) | {name: 0 for name in (*item, *other) if not item.get(name, 0) + other.get(name, 0)}

@@ -81,8 +81,12 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
         inputs = [
             _value(value, _wants_grad(value), spec.device) for value, spec in zip(rebuilt.example_inputs(), rebuilt.inputs, strict=True)
         ]
-        made = [(one, functools.reduce(getattr, one.name.split("."), module)) for one in rebuilt.attributes]
-        attributes = {one.name: {"value": value, "home": one.device or "cpu"} for one, value in made if isinstance(value, torch.Tensor)}
+        made = [(attribute, functools.reduce(getattr, attribute.name.split("."), module)) for attribute in rebuilt.attributes]
+        attributes = {
+            input_spec.name: {"value": value, "home": input_spec.device or "cpu"}
+            for input_spec, value in made
+            if isinstance(value, torch.Tensor)
+        }
     else:
         inputs = input_values(saved)
     inputs += _lifted(module.graph, attributes or {})

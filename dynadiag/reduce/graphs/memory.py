@@ -76,12 +76,12 @@ def _length(shape: Shape, stride: Shape, step: int) -> int:
 
 def _shorter(ranges: Sequence[Range], lengths: Sequence[int]) -> list[Range] | None:
     """The ranges with these lengths: their ends different where they were, else at least in their order."""
-    ends = sorted({end for one in ranges for end in one})
+    ends = sorted({end for range_ in ranges for end in range_})
     for apart in (1, 0):
         bounds = [(left, right, apart) for left, right in itertools.pairwise(ends)]
         bounds += [(start, end, length) for (start, end), length in zip(ranges, lengths, strict=True)]
         bounds += [(end, start, -length) for (start, end), length in zip(ranges, lengths, strict=True)]
-        bounds += [(one[0], other[1], 1) for one, other in itertools.permutations(ranges, 2) if other[0] <= one[0] < other[1]]
+        bounds += [(pair[0], other[1], 1) for pair, other in itertools.permutations(ranges, 2) if other[0] <= pair[0] < other[1]]
         found = _least(ends, bounds)
         if found is not None:
             return [(found[start], found[end]) for start, end in ranges]
@@ -108,7 +108,7 @@ def _step(step: int, old: Sequence[Range], below: Sequence[tuple[int, int]], new
     before, after = (max(reach[which] for reach in users) for which in (0, 1))
     if step >= before:
         return after
-    smaller = max(one for one in new if one < step)
+    smaller = max(number for number in new if number < step)
     return max(1, new[smaller] * max(1, min(step // max(smaller, 1), -(-after // max(new[smaller], 1)) - 1)))
 
 

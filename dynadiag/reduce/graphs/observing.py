@@ -46,7 +46,7 @@ def observe(candidate: Candidate, setting: Setting, tell: Tell, *, spend: bool =
             drawn: list[Drawn] = []
             eager = _control(candidate, setting, drawn)
             # In float64 other numbers would be drawn.
-            exact = None if any(one.any for one in drawn) else _exact(candidate, setting)
+            exact = None if any(item.any for item in drawn) else _exact(candidate, setting)
         except Exception as error:  # noqa: BLE001 - the border around a candidate
             tell({"invalid": f"without the compiler: {type(error).__name__}: {error}"[:500]})
             return
@@ -181,7 +181,7 @@ def _behind_results(candidate: Candidate, counts: Sequence[int]) -> list[int]:
 
 def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
     """Under a limit that the uncompiled run kept, or on a GPU, whose memory the uncompiled run had too; else it is an environment error."""
-    return setting.memory_limit_mib is not None or any(type(one).__name__ == "OutOfMemoryError" for one in chain_of(error))
+    return setting.memory_limit_mib is not None or any(type(item).__name__ == "OutOfMemoryError" for item in chain_of(error))
 
 
 def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, counts: Sequence[int]) -> Failure:

@@ -54,7 +54,7 @@ class Guilt:
     @property
     def cures(self) -> tuple[Cure, ...]:
         """Both, as far as they are known."""
-        return tuple(one for one in (self.part, self.option) if one is not None)
+        return tuple(cure for cure in (self.part, self.option) if cure is not None)
 
 
 def guilt_of(data: Mapping[str, Any]) -> Guilt:

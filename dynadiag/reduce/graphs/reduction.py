@@ -69,14 +69,14 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
     while len(seen) < (CONFIRMATIONS if target is not None else looks) or (
         target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
     ):
-        one = observe_isolated(candidate, setting, timeout_s=timeout_s)
+        observation = observe_isolated(candidate, setting, timeout_s=timeout_s)
         options.wait()
-        seen.append(one)
-        if one.environment:
-            raise NothingFoundError(f"environment error, not a compiler failure: {one.invalid}", slug="environment", exit_code=1)
-        if target is None and one.failure is not None and _is_meant(one.failure, options):
-            target = one.failure
-            timeout_s = _later_timeout(one, options.timeout_s)
+        seen.append(observation)
+        if observation.environment:
+            raise NothingFoundError(f"environment error, not a compiler failure: {observation.invalid}", slug="environment", exit_code=1)
+        if target is None and observation.failure is not None and _is_meant(observation.failure, options):
+            target = observation.failure
+            timeout_s = _later_timeout(observation, options.timeout_s)
     if target is None:
         raise NothingFoundError(_why_nothing(seen, setting, options), slug=PASSES_ALONE, exit_code=1)
     return Confirmed(
@@ -85,12 +85,12 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
         of=len(seen),
         wall_s=seen[0].wall_s,
         timeout_s=timeout_s,
-        cpu_s=sum(one.cpu_s for one in seen),
+        cpu_s=sum(item.cpu_s for item in seen),
     )
 
 
 def _failed(seen: list[Observation], target: Failure) -> int:
-    return sum(one.failure is not None and one.failure.same_as(target) for one in seen)
+    return sum(observation.failure is not None and observation.failure.same_as(target) for observation in seen)
 
 
 def _is_meant(failure: Failure, options: ReductionOptions) -> bool:
@@ -112,7 +112,7 @@ def _later_timeout(first: Observation, limit_s: float) -> float:
 
 
 def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOptions) -> str:
-    others = [one.failure for one in seen if one.failure is not None]
+    others = [observation.failure for observation in seen if observation.failure is not None]
     if others:
         asked = (
             "not as in the script"
@@ -121,7 +121,7 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOp
         )
         what = others[0].kind.replace("_", " ")
         return f"the graph fails, but {asked}: {what} {others[0].when()}: {others[0].title()}"
-    invalid = next((one.invalid for one in seen if one.invalid is not None), None)
+    invalid = next((item.invalid for item in seen if item.invalid is not None), None)
     if invalid is not None and invalid.startswith(OTHER_NUMBERS):
         return f"no failure can be established: {invalid}"
     if invalid is not None:

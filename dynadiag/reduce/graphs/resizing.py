@@ -34,30 +34,30 @@ def resized(inputs: Sequence[Input], shapes: Mapping[int, Shape]) -> Iterator[li
             made[position] = _reshaped(_tensor(inputs[position]), shape)
         for group in touched:
             smaller = _in_smaller_memory({position: _tensor(inputs[position]) for position in group}, shapes, way)
-            made = [smaller.get(position, one) for position, one in enumerate(made)]
-        keys = tuple(one.key() for one in made)
+            made = [smaller.get(position, tensor_input) for position, tensor_input in enumerate(made)]
+        keys = tuple(item.key() for item in made)
         if keys not in seen:
             seen.add(keys)
             yield made
 
 
-def _tensor(one: Input) -> TensorInput:
-    assert isinstance(one, TensorInput)
-    return one
+def _tensor(tensor_input: Input) -> TensorInput:
+    assert isinstance(tensor_input, TensorInput)
+    return tensor_input
 
 
-def _reshaped(one: TensorInput, shape: Shape) -> TensorInput:
+def _reshaped(tensor_input: TensorInput, shape: Shape) -> TensorInput:
     """The input with smaller sizes: its data cut off, its strides as dense as before and in the same order."""
-    stride = _dense_stride(one, shape)
-    if one.fill != "data" or one.data is None:
-        return replace(one, shape=shape, stride=stride)
-    cut = one.data[tuple(slice(size) for size in shape)]
-    data = torch.empty_strided(shape, stride, dtype=one.dtype, device=one.data.device).copy_(cut)
-    return one.with_data(data, f"{one.token}[{shape}]")
+    stride = _dense_stride(tensor_input, shape)
+    if tensor_input.fill != "data" or tensor_input.data is None:
+        return replace(tensor_input, shape=shape, stride=stride)
+    cut = tensor_input.data[tuple(slice(size) for size in shape)]
+    data = torch.empty_strided(shape, stride, dtype=tensor_input.dtype, device=tensor_input.data.device).copy_(cut)
+    return tensor_input.with_data(data, f"{tensor_input.token}[{shape}]")
 
 
-def _dense_stride(one: TensorInput, shape: Shape) -> Shape:
-    order = sorted(range(len(shape)), key=lambda dim: (one.stride[dim], one.shape[dim], -dim))
+def _dense_stride(tensor_input: TensorInput, shape: Shape) -> Shape:
+    order = sorted(range(len(shape)), key=lambda dim: (tensor_input.stride[dim], tensor_input.shape[dim], -dim))
     stride, step = [0] * len(shape), 1
     for dim in order:
         stride[dim] = step
@@ -68,39 +68,43 @@ def _dense_stride(one: TensorInput, shape: Shape) -> Shape:
 def _groups(inputs: Sequence[Input]) -> list[list[int]]:
     """The positions of inputs that lie in one memory, and those of inputs that overlap themselves."""
     found: dict[object, list[int]] = {}
-    for position, one in enumerate(inputs):
-        if isinstance(one, TensorInput) and 0 not in one.shape:
-            held = one.fill == "data" and one.data is not None
-            found.setdefault(one.data.untyped_storage().data_ptr() if held and one.data is not None else -1 - position, []).append(position)
+    for position, tensor_input in enumerate(inputs):
+        if isinstance(tensor_input, TensorInput) and 0 not in tensor_input.shape:
+            held = tensor_input.fill == "data" and tensor_input.data is not None
+            found.setdefault(
+                tensor_input.data.untyped_storage().data_ptr() if held and tensor_input.data is not None else -1 - position, []
+            ).append(position)
     return [group for group in found.values() if len(group) > 1 or _overlaps(inputs[group[0]])]
 
 
-def _overlaps(one: Input) -> bool:
-    return isinstance(one, TensorInput) and overlaps_itself(one.shape, one.stride)
+def _overlaps(tensor_input: Input) -> bool:
+    return isinstance(tensor_input, TensorInput) and overlaps_itself(tensor_input.shape, tensor_input.stride)
 
 
 def _in_smaller_memory(members: Mapping[int, TensorInput], shapes: Mapping[int, Shape], way: Way) -> dict[int, TensorInput]:
-    old = [View(one.shape, one.stride, 0 if one.data is None else int(one.data.storage_offset())) for one in members.values()]
-    wanted = [shapes.get(position, one.shape) for position, one in members.items()]
+    old = [
+        View(member.shape, member.stride, 0 if member.data is None else int(member.data.storage_offset())) for member in members.values()
+    ]
+    wanted = [shapes.get(position, tensor_input.shape) for position, tensor_input in members.items()]
     first = min(view.offset for view in old) if way == "from the first" else 0
     new = None
-    if way != "in place" and len({one.dtype for one in members.values()}) == 1:
+    if way != "in place" and len({item.dtype for item in members.values()}) == 1:
         new = shrunk([replace(view, offset=view.offset - first) for view in old], wanted)
     if new is None or sum(math.prod(_distinct(*pair)) for pair in zip(old, new, strict=True)) > _MOST_MOVED:
-        return {position: _cut(one, shape) for (position, one), shape in zip(members.items(), wanted, strict=True)}
-    if any(one.data is None for one in members.values()):
+        return {position: _cut(element, shape) for (position, element), shape in zip(members.items(), wanted, strict=True)}
+    if any(entry.data is None for entry in members.values()):
         return {
             position: replace(one, shape=view.shape, stride=view.stride) for (position, one), view in zip(members.items(), new, strict=True)
         }
     return dict(zip(members, _moved(list(members.values()), old, new), strict=True))
 
 
-def _cut(one: TensorInput, shape: Shape) -> TensorInput:
-    if one.data is None:
-        return replace(one, shape=shape)
-    if shape == one.shape:
-        return one
-    return one.with_data(one.data[tuple(slice(size) for size in shape)], f"{one.token}[{shape} in place]")
+def _cut(tensor_input: TensorInput, shape: Shape) -> TensorInput:
+    if tensor_input.data is None:
+        return replace(tensor_input, shape=shape)
+    if shape == tensor_input.shape:
+        return tensor_input
+    return tensor_input.with_data(tensor_input.data[tuple(slice(size) for size in shape)], f"{tensor_input.token}[{shape} in place]")
 
 
 def _moved(members: Sequence[TensorInput], old: Sequence[View], new: Sequence[View]) -> list[TensorInput]:
@@ -117,10 +121,12 @@ def _moved(members: Sequence[TensorInput], old: Sequence[View], new: Sequence[Vi
     used = sources < len(rows)
     memory[used.to(data.device)] = rows[sources[used].to(data.device)]
     flat = memory.view(-1).view(data.dtype)
-    name = sha256(repr([(one.token, *pair) for one, *pair in zip(members, old, new, strict=True)]).encode()).hexdigest()[:12]
+    name = sha256(repr([(tensor_input.token, *pair) for tensor_input, *pair in zip(members, old, new, strict=True)]).encode()).hexdigest()[
+        :12
+    ]
     return [
-        one.with_data(flat.as_strided(view.shape, view.stride, view.offset), f"{one.token}[{name}]")
-        for one, view in zip(members, new, strict=True)
+        item.with_data(flat.as_strided(view.shape, view.stride, view.offset), f"{item.token}[{name}]")
+        for item, view in zip(members, new, strict=True)
     ]
 
 

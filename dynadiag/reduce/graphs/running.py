@@ -70,9 +70,13 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 def impossible(candidate: Candidate) -> str | None:
     """Why the candidate cannot run on tensors without data. Fake tensors of a GPU may initialise it: not for who forks later."""
-    reasons = (why_it_cannot_run(candidate.module, [_layout(one) for one in call.inputs]) for call in candidate.calls)
+    reasons = (why_it_cannot_run(candidate.module, [_layout(input_) for input_ in call.inputs]) for call in candidate.calls)
     return next(filter(None, reasons), None)
 
 
-def _layout(one: Input) -> Any:
-    return (one.shape, one.stride, one.dtype, one.device, one.requires_grad) if isinstance(one, TensorInput) else one.value
+def _layout(tensor_input: Input) -> Any:
+    return (
+        (tensor_input.shape, tensor_input.stride, tensor_input.dtype, tensor_input.device, tensor_input.requires_grad)
+        if isinstance(tensor_input, TensorInput)
+        else tensor_input.value
+    )

@@ -47,13 +47,13 @@ class Setting:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the backend by its name."""
-        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        data = {field_.name: getattr(self, field_.name) for field_ in fields(self)}
         return {**data, "options": dict(self.options), "groups": dict(self.groups), "backend": backend_name(self.backend)}
 
 
 def from_json(data: Mapping[str, Any]) -> Setting:
     """The setting that `to_json` wrote; keys of a newer dynadiag are left out."""
-    known = {one.name for one in fields(Setting)}
+    known = {field_.name for field_ in fields(Setting)}
     kept = {name: value for name, value in data.items() if name in known}
     if isinstance(kept.get("autocast"), list):
         kept["autocast"] = tuple(kept["autocast"])

@@ -41,9 +41,9 @@ def stored_inputs(file: Path) -> dict[str, Any]:
 def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:
     symbols = symbols_of(said["arguments"])
     generator = torch.Generator().manual_seed(0)
-    storages = [_storage(one, said["folder"], symbols, generator) for one in said["storages"]]
-    values = [_value(one, storages, symbols) for one in said["arguments"]]
-    homes = [said["storages"][one["storage"]]["device"] if "storage" in one else None for one in said["arguments"]]
+    storages = [_storage(item, said["folder"], symbols, generator) for item in said["storages"]]
+    values = [_value(element, storages, symbols) for element in said["arguments"]]
+    homes = [said["storages"][entry["storage"]]["device"] if "storage" in entry else None for entry in said["arguments"]]
     return {
         "inputs": values,
         "requires_grad": [bool(one.get("requires_grad")) for one in said["arguments"]],
@@ -53,29 +53,29 @@ def _inputs(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _attribute(one: Mapping[str, Any], generator: torch.Generator) -> dict[str, Any]:
+def _attribute(mapping: Mapping[str, Any], generator: torch.Generator) -> dict[str, Any]:
     """A tensor of the module: its values where torch wrote them, else random ones (integers: zeros), as its script makes them."""
-    dtype: torch.dtype = getattr(torch, one["dtype"])
-    if one["values"] is not None:
-        value = torch.tensor(one["values"], dtype=dtype)
+    dtype: torch.dtype = getattr(torch, mapping["dtype"])
+    if mapping["values"] is not None:
+        value = torch.tensor(mapping["values"], dtype=dtype)
     else:
-        count = math.prod(one["shape"])
+        count = math.prod(mapping["shape"])
         if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
             raise ValueError(f"a tensor of {count} elements")
         value = torch.randn(count, generator=generator).to(dtype) if dtype.is_floating_point else torch.zeros(count, dtype=dtype)
-    return {"value": value.reshape(one["shape"]), "home": one["device"], "requires_grad": bool(one.get("requires_grad"))}
+    return {"value": value.reshape(mapping["shape"]), "home": mapping["device"], "requires_grad": bool(mapping.get("requires_grad"))}
 
 
 def _storage(
-    one: Mapping[str, Any], folder: str | None, symbols: Mapping[str, sizes.Number], generator: torch.Generator
+    mapping: Mapping[str, Any], folder: str | None, symbols: Mapping[str, sizes.Number], generator: torch.Generator
 ) -> torch.UntypedStorage:
-    name = one["hash"] if isinstance(one["hash"], str) and one["hash"].isalnum() else None
+    name = mapping["hash"] if isinstance(mapping["hash"], str) and mapping["hash"].isalnum() else None
     if folder is not None and name is not None and (Path(folder) / name).is_file():
         loaded = torch.load(Path(folder) / name, weights_only=True, map_location="cpu")
         # What is saved is an untyped storage, which reading with `weights_only` gives as a typed one of bytes.
         return loaded if isinstance(loaded, torch.UntypedStorage) else loaded._untyped_storage
-    dtype: torch.dtype = getattr(torch, one["dtype"])
-    count = sizes.whole(one["bytes"], symbols) // dtype.itemsize
+    dtype: torch.dtype = getattr(torch, mapping["dtype"])
+    count = sizes.whole(mapping["bytes"], symbols) // dtype.itemsize
     if not 0 <= count * dtype.itemsize <= _MOST_BYTES:
         raise ValueError(f"a storage of {count} elements")
     if dtype.is_floating_point or dtype.is_complex:
@@ -83,11 +83,11 @@ def _storage(
     return torch.zeros(count, dtype=dtype).untyped_storage()
 
 
-def _value(one: Mapping[str, Any], storages: list[torch.UntypedStorage], symbols: Mapping[str, sizes.Number]) -> Any:
-    if "storage" not in one:
-        return one["value"]
-    shape = [sizes.whole(text, symbols) for text in one["shape"]]
-    stride = contiguous_stride(shape) if one["stride"] is None else [sizes.whole(text, symbols) for text in one["stride"]]
-    empty = torch.empty(0, dtype=getattr(torch, one["dtype"]))
-    made = empty.set_(storages[one["storage"]], sizes.whole(one["offset"], symbols), tuple(shape), tuple(stride))
-    return made.conj() if one.get("conj") else made
+def _value(mapping: Mapping[str, Any], storages: list[torch.UntypedStorage], symbols: Mapping[str, sizes.Number]) -> Any:
+    if "storage" not in mapping:
+        return mapping["value"]
+    shape = [sizes.whole(text, symbols) for text in mapping["shape"]]
+    stride = contiguous_stride(shape) if mapping["stride"] is None else [sizes.whole(text, symbols) for text in mapping["stride"]]
+    empty = torch.empty(0, dtype=getattr(torch, mapping["dtype"]))
+    made = empty.set_(storages[mapping["storage"]], sizes.whole(mapping["offset"], symbols), tuple(shape), tuple(stride))
+    return made.conj() if mapping.get("conj") else made

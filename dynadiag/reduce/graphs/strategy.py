@@ -84,7 +84,7 @@ def _searched(reducer: GraphReducer, cutter: Cutter, procedure: Callable[[search
 
 def _simplify(reducer: GraphReducer, passes: Sequence[ReductionPass]) -> bool:
     """One round of all passes; whether anything was adopted."""
-    adopted = [_run_pass(reducer, one, passes[position + 1 :]) for position, one in enumerate(passes)]
+    adopted = [_run_pass(reducer, function, passes[position + 1 :]) for position, function in enumerate(passes)]
     return any(adopted)
 
 
@@ -107,11 +107,11 @@ def _upcoming(
     reducer: GraphReducer, reduction: ReductionPass, later: Sequence[ReductionPass], proposals: _Proposals, asked: Candidate
 ) -> Iterator[Candidate]:
     """What comes when the one that is asked is not adopted, and what comes when it is, by turns."""
-    behind = itertools.chain.from_iterable(_Proposals(one(reducer.best)).coming() for one in later)
+    behind = itertools.chain.from_iterable(_Proposals(function(reducer.best)).coming() for function in later)
     refused = itertools.chain(proposals.coming(), behind)
-    adopted = itertools.chain.from_iterable(_Proposals(one(asked)).coming() for one in (reduction, *later))
+    adopted = itertools.chain.from_iterable(_Proposals(callback(asked)).coming() for callback in (reduction, *later))
     for pair in itertools.zip_longest(refused, adopted):
-        yield from (one for one in pair if one is not None)
+        yield from (candidate for candidate in pair if candidate is not None)
 
 
 class _Proposals:

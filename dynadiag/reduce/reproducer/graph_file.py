@@ -58,11 +58,11 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
         imports = imports | {"import resource"}
     options = _options(candidate, setting)
     functions = [value for _, value in options if isinstance(value, OptionFunction)]
-    configs = [line for one in functions if one.source is not None for line in (*one.source.rstrip().splitlines(), "", "")]
+    configs = [line for function in functions if function.source is not None for line in (*function.source.rstrip().splitlines(), "", "")]
     configs += [f"{config_path(name)} = {value!r}{_why_set(name, setting)}" for name, value in options]
     needed = imports | of_backend | {"import torch"} | {f"import {config_path(name).split('.config.')[0]}.config" for name, _ in options}
     needed |= {"import torch._inductor.compile_fx"} if setting.inner else set()
-    needed |= {f"import {one.module}" for one in functions if one.module is not None}
+    needed |= {f"import {option_function.module}" for option_function in functions if option_function.module is not None}
     opening = _docstring(header, expect_failure=expect_failure)
     parts = [*opening, "", *sorted(needed), "", *configs, *([""] if configs else []), "", *classes, "", "", *body, ""]
     fixed = [
@@ -75,8 +75,8 @@ def reproducer(candidate: Candidate, setting: Setting, header: Header, *, expect
     ]
     fixed += limit
     # The source of a back end, or of a function that is an option, is the text of the script that ran a moment ago.
-    own = [setting.backend_source or "", *(one.source for one in functions if one.source is not None)]
-    paths = {config_path(name) for name, _ in options} | {repr(one) for one in functions}
+    own = [setting.backend_source or "", *(item.source for item in functions if item.source is not None)]
+    paths = {config_path(name) for name, _ in options} | {repr(element) for element in functions}
     named = set() if isinstance(setting.backend, str) else {setting.backend.__name__}
     return checked("\n".join(parts), trusted=[*fixed, *own, *of_backend], chains=paths | named)
 
@@ -92,7 +92,7 @@ def _options(candidate: Candidate, setting: Setting) -> list[tuple[str, Any]]:
     """The options that the file sets; that random numbers are those of eager only where the graph may draw some."""
     targets = [node.target for graph in graphs_in(candidate.module) for node in graph.graph.nodes]
     draws = any(_DRAWS.search(str(getattr(target, "__name__", target))) for target in targets)
-    return [one for one in configs_of(candidate, setting) if draws or one is not SAME_RANDOM]
+    return [pair for pair in configs_of(candidate, setting) if draws or pair is not SAME_RANDOM]
 
 
 def _why_set(name: str, setting: Setting) -> str:
@@ -159,7 +159,7 @@ def _backend(setting: Setting) -> tuple[set[str], list[str]]:
     gone: set[int] = set()
     for node in body:
         taken = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        alone = sum(one.lineno in taken or one.end_lineno in taken for one in body) == 1
+        alone = sum(statement.lineno in taken or statement.end_lineno in taken for statement in body) == 1
         if isinstance(node, ast.Import | ast.ImportFrom) and alone:
             imports.add(ast.unparse(node))
             gone.update(taken)
@@ -236,7 +236,7 @@ def _call_source(candidate: Candidate, setting: Setting) -> str:
     calls = calls_of(candidate, setting)
     if len(calls) > 1:
         call = call.replace("def run(function):", "def run_once(function, call):").replace("make_inputs()", "make_inputs(call)")
-        modes = [setting.grad if one.grad is None else one.grad for one in calls]
+        modes = [setting.grad if item.grad is None else item.grad for item in calls]
         call += _CALLS.format(len(calls)) if len(set(modes)) == 1 else _CALLS_IN_MODES.format(tuple(modes))
     return call
 
@@ -285,7 +285,7 @@ def _comparison(candidate: Candidate, setting: Setting, failure: Failure) -> lis
 
 
 def _dtypes(candidate: Candidate) -> list[torch.dtype]:
-    return [one.dtype for one in candidate.inputs if isinstance(one, TensorInput) and one.dtype.is_floating_point]
+    return [input_.dtype for input_ in candidate.inputs if isinstance(input_, TensorInput) and input_.dtype.is_floating_point]
 
 
 def _check(candidate: Candidate, failure: Failure) -> str:

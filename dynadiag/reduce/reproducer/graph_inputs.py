@@ -48,7 +48,7 @@ def _make_inputs(calls: Sequence[Call]) -> list[str]:
     for number, call in enumerate(calls):
         numbers.setdefault("\n".join(_one_call(call)), []).append(number)
     lines = ["def make_inputs(call):", "    torch.manual_seed(call)"]
-    *others, (last, _) = sorted(numbers.items(), key=lambda one: one[1][-1])
+    *others, (last, _) = sorted(numbers.items(), key=lambda pair: pair[1][-1])
     for text, which in others:
         lines += [
             f"    if call {f'== {which[0]}' if len(which) == 1 else f'in {tuple(which)}'}:",
@@ -59,20 +59,25 @@ def _make_inputs(calls: Sequence[Call]) -> list[str]:
 
 def _one_call(call: Call) -> list[str]:
     shared = _shared_memory(call.inputs)
-    views = {position: text for one in shared for position, text in one.views.items()}
-    inputs = [_input(one, views.get(position)) for position, one in enumerate(call.inputs)]
-    memories = [f"    {one.source}" for one in shared]
+    views = {position: text for item in shared for position, text in item.views.items()}
+    inputs = [_input(tensor_input, views.get(position)) for position, tensor_input in enumerate(call.inputs)]
+    memories = [f"    {element.source}" for element in shared]
     if len(inputs) == 1 and len(inputs[0]) < WIDTH:
         return [*memories, f"    return [{inputs[0]}]"]
-    return [*memories, "    return [", *(f"        {one}," for one in inputs), "    ]"]
+    return [*memories, "    return [", *(f"        {input_}," for input_ in inputs), "    ]"]
 
 
 def _shared_memory(inputs: Sequence[TensorInput | PlainInput]) -> list[_Shared]:
     """Memory that several inputs lie in, as `inputs.make_values` makes it."""
     groups: dict[int, list[int]] = {}
-    for position, one in enumerate(inputs):
-        if isinstance(one, TensorInput) and one.fill == "data" and one.data is not None and one.data.numel():
-            groups.setdefault(one.data.untyped_storage().data_ptr(), []).append(position)
+    for position, tensor_input in enumerate(inputs):
+        if (
+            isinstance(tensor_input, TensorInput)
+            and tensor_input.fill == "data"
+            and tensor_input.data is not None
+            and tensor_input.data.numel()
+        ):
+            groups.setdefault(tensor_input.data.untyped_storage().data_ptr(), []).append(position)
     several = [group for group in groups.values() if len(group) > 1]
     return [_shared(f"memory_{number}", {position: inputs[position] for position in group}) for number, group in enumerate(several)]  # type: ignore[misc]
 
@@ -83,7 +88,7 @@ _ALIGNED = 16
 
 def _shared(name: str, sharing: Mapping[int, TensorInput]) -> _Shared:
     """One tensor of their dtype, or bytes where they have several, on their device; and a view of it for each."""
-    tensors = {position: one.data.detach() for position, one in sharing.items() if one.data is not None}
+    tensors = {position: tensor_input.data.detach() for position, tensor_input in sharing.items() if tensor_input.data is not None}
     dtypes = {tensor.dtype for tensor in tensors.values()}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
     first, last = min(_bytes(tensor)[0] for tensor in tensors.values()), max(_bytes(tensor)[1] for tensor in tensors.values())
@@ -109,15 +114,15 @@ def _view(name: str, tensor: torch.Tensor, first: int, dtype: torch.dtype) -> st
     return f"view_of({name}, {tuple(tensor.shape)}, {tuple(tensor.stride())}, {offset}{other})"
 
 
-def _input(one: TensorInput | PlainInput, view: str | None) -> str:
-    if isinstance(one, PlainInput):
-        return repr(one.value)
-    text = view or (_data(one) if one.fill == "data" else _made(one))
-    if one.device != "cpu" and view is None:
-        text += f".to({one.device!r})"
-    if not one.requires_grad:
+def _input(tensor_input: TensorInput | PlainInput, view: str | None) -> str:
+    if isinstance(tensor_input, PlainInput):
+        return repr(tensor_input.value)
+    text = view or (_data(tensor_input) if tensor_input.fill == "data" else _made(tensor_input))
+    if tensor_input.device != "cpu" and view is None:
+        text += f".to({tensor_input.device!r})"
+    if not tensor_input.requires_grad:
         return text
-    return f"{text}.requires_grad_()" if one.leaf else f"{text}.requires_grad_().clone()"
+    return f"{text}.requires_grad_()" if tensor_input.leaf else f"{text}.requires_grad_().clone()"
 
 
 @contextlib.contextmanager
@@ -135,50 +140,50 @@ def _named(dtype: torch.dtype) -> str:
     return "" if dtype == torch.get_default_dtype() else f", dtype={dtype}"
 
 
-def _made(one: TensorInput) -> str:
+def _made(tensor_input: TensorInput) -> str:
     """As `inputs.generate` makes it: the same calls on the RNG."""
-    if one.overlaps_itself:
-        return f"{_made(one.memory())}.as_strided({one.shape}, {one.stride})"
-    dtype = _named(one.dtype)
-    if one.fill in ("zeros", "ones"):
-        text = f"torch.{one.fill}({_shape(one.shape)}{dtype})"
-    elif one.dtype == torch.bool:
-        text = f"torch.randint(2, {tuple(one.shape)}).bool()"
-    elif one.dtype.is_floating_point or one.dtype.is_complex:
-        text = f"torch.randn({_shape(one.shape)}{dtype})" if one.dtype in DRAWN else _converted(one)
+    if tensor_input.overlaps_itself:
+        return f"{_made(tensor_input.memory())}.as_strided({tensor_input.shape}, {tensor_input.stride})"
+    dtype = _named(tensor_input.dtype)
+    if tensor_input.fill in ("zeros", "ones"):
+        text = f"torch.{tensor_input.fill}({_shape(tensor_input.shape)}{dtype})"
+    elif tensor_input.dtype == torch.bool:
+        text = f"torch.randint(2, {tuple(tensor_input.shape)}).bool()"
+    elif tensor_input.dtype.is_floating_point or tensor_input.dtype.is_complex:
+        text = f"torch.randn({_shape(tensor_input.shape)}{dtype})" if tensor_input.dtype in DRAWN else _converted(tensor_input)
     else:
-        text = f"torch.randint({one.high}, {tuple(one.shape)}{dtype})"
-    return text if one.contiguous else _strided(one, text)
+        text = f"torch.randint({tensor_input.high}, {tuple(tensor_input.shape)}{dtype})"
+    return text if tensor_input.contiguous else _strided(tensor_input, text)
 
 
-def _converted(one: TensorInput) -> str:
-    return f"torch.randn({_shape(one.shape)}{_named(torch.float32)}).to({one.dtype})"
+def _converted(tensor_input: TensorInput) -> str:
+    return f"torch.randn({_shape(tensor_input.shape)}{_named(torch.float32)}).to({tensor_input.dtype})"
 
 
 def _shape(shape: Sequence[int]) -> str:
     return ", ".join(map(str, shape)) if shape else "()"
 
 
-def _strided(one: TensorInput, text: str) -> str:
-    return f"torch.empty_strided({one.shape}, {one.stride}{_named(one.dtype)}).copy_({text})"
+def _strided(tensor_input: TensorInput, text: str) -> str:
+    return f"torch.empty_strided({tensor_input.shape}, {tensor_input.stride}{_named(tensor_input.dtype)}).copy_({text})"
 
 
-def _data(one: TensorInput, *, indent: int = 8) -> str:
+def _data(tensor_input: TensorInput, *, indent: int = 8) -> str:
     """Real values: a literal when there are few, compressed bytes otherwise."""
-    assert one.data is not None
-    if one.overlaps_itself:
-        return f"{_data(one.memory(), indent=indent)}.as_strided({one.shape}, {one.stride})"
-    data = one.data.detach().cpu()
-    if data.numel() <= _INLINE_ELEMENTS and one.dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool):
-        dtype = "" if one.dtype in (torch.int64, torch.bool) and data.numel() else _named(one.dtype)
+    assert tensor_input.data is not None
+    if tensor_input.overlaps_itself:
+        return f"{_data(tensor_input.memory(), indent=indent)}.as_strided({tensor_input.shape}, {tensor_input.stride})"
+    data = tensor_input.data.detach().cpu()
+    if data.numel() <= _INLINE_ELEMENTS and tensor_input.dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool):
+        dtype = "" if tensor_input.dtype in (torch.int64, torch.bool) and data.numel() else _named(tensor_input.dtype)
         text = f"torch.tensor({_literal(data)}{dtype})"
-        return text if one.contiguous else _strided(one, text)
+        return text if tensor_input.contiguous else _strided(tensor_input, text)
     flat = torch.empty(data.shape, dtype=data.dtype).copy_(data).reshape(-1).view(torch.uint8)
     packed = base64.b85encode(zlib.compress(bytes(flat.tolist()), 9)).decode()
     margin = "\n" + " " * (indent + 4)
     pieces = margin.join(repr(packed[start : start + WIDTH]) for start in range(0, len(packed), WIDTH))
-    text = f"decoded({margin}{pieces},{margin}{one.dtype},{margin}{tuple(data.shape)},{margin[:-4]})"
-    return text if one.contiguous else _strided(one, text)
+    text = f"decoded({margin}{pieces},{margin}{tensor_input.dtype},{margin}{tuple(data.shape)},{margin[:-4]})"
+    return text if tensor_input.contiguous else _strided(tensor_input, text)
 
 
 def _literal(data: torch.Tensor) -> str:

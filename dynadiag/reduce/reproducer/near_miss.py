@@ -24,8 +24,8 @@ def _differences(failing: Candidate, passing: Candidate) -> Iterator[str]:
         yield f"it lacks {_listed(lacks)}" if lacks else f"it also has {_listed(has)}"
     elif (changed := _changed_arguments(failing, passing)) is not None:
         yield changed
-    if not lacks and not has and (one := _results(failing)) != (other := _results(passing)):
-        yield f"it returns {_counted(other, 'value')} instead of {one}"
+    if not lacks and not has and (item := _results(failing)) != (other := _results(passing)):
+        yield f"it returns {_counted(other, 'value')} instead of {item}"
     if len(failing.calls) != len(passing.calls):
         yield f"it is called {_counted(len(passing.calls), 'time')} instead of {len(failing.calls)}"
     elif len(failing.inputs) == len(passing.inputs):
@@ -59,10 +59,10 @@ def _counted(count: int, what: str) -> str:
 
 def _changed_arguments(failing: Candidate, passing: Candidate) -> str | None:
     """The first operator that is called in another way; None when all are called alike."""
-    ones, others = ([node for node in one.module.graph.nodes if node.op in CALLS] for one in (failing, passing))
-    for one, other in zip(ones, others, strict=False):
-        if (repr(one.args), repr(one.kwargs)) != (repr(other.args), repr(other.kwargs)):
-            return f"{_name(other.target)} is called with {_call(other)} instead of {_call(one)}"
+    ones, others = ([node for node in candidate.module.graph.nodes if node.op in CALLS] for candidate in (failing, passing))
+    for item, other in zip(ones, others, strict=False):
+        if (repr(item.args), repr(item.kwargs)) != (repr(other.args), repr(other.kwargs)):
+            return f"{_name(other.target)} is called with {_call(other)} instead of {_call(item)}"
     return None
 
 
@@ -78,21 +78,27 @@ def _results(candidate: Candidate) -> int:
     return len(result) if isinstance(result, tuple | list) else 1
 
 
-def _input(one: Input, other: Input) -> Iterator[str]:
-    if not isinstance(one, TensorInput) or not isinstance(other, TensorInput):
-        if one.key() != other.key():
+def _input(tensor_input: Input, other: Input) -> Iterator[str]:
+    if not isinstance(tensor_input, TensorInput) or not isinstance(other, TensorInput):
+        if tensor_input.key() != other.key():
             yield "has a different value"
         return
     for what in ("shape", "stride", "dtype", "device"):
-        before, after = getattr(one, what), getattr(other, what)
-        if before != after and not (what == "stride" and one.shape != other.shape):
+        before, after = getattr(tensor_input, what), getattr(other, what)
+        if before != after and not (what == "stride" and tensor_input.shape != other.shape):
             yield f"has the {what} {after} instead of {before}"
-    if one.requires_grad and other.requires_grad and one.leaf != other.leaf:
+    if tensor_input.requires_grad and other.requires_grad and tensor_input.leaf != other.leaf:
         yield "is a leaf" if other.leaf else "is computed from another tensor"
-    if one.requires_grad != other.requires_grad:
+    if tensor_input.requires_grad != other.requires_grad:
         yield "requires grad" if other.requires_grad else "does not require grad"
-    if (one.fill, one.high) != (other.fill, other.high) or (one.fill == "data" and one.token != other.token):
-        yield f"contains {_FILLS[other.fill]} instead of {_FILLS[one.fill]}" if one.fill != other.fill else "contains different values"
+    if (tensor_input.fill, tensor_input.high) != (other.fill, other.high) or (
+        tensor_input.fill == "data" and tensor_input.token != other.token
+    ):
+        yield (
+            f"contains {_FILLS[other.fill]} instead of {_FILLS[tensor_input.fill]}"
+            if tensor_input.fill != other.fill
+            else "contains different values"
+        )
 
 
 _FILLS = {"data": "the real values", "random": "random numbers", "ones": "ones", "zeros": "zeros"}

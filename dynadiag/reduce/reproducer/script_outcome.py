@@ -199,7 +199,7 @@ def seeded(source: str, seed: int) -> str:
         return source
     lines = source.splitlines(keepends=True)
     for node in ast.parse(source).body:
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in getattr(node, "names", [])]
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [item.name for item in getattr(node, "names", [])]
         if isinstance(node, ast.Import | ast.ImportFrom) and any(str(name).partition(".")[0] == "torch" for name in names):
             lines.insert(node.end_lineno or node.lineno, f'__import__("torch").manual_seed({seed})\n')
             break

@@ -25,7 +25,7 @@ def back_ends(tree: ast.AST) -> Mapping[str, ast.stmt]:
         name = waiting.pop()
         if name in definitions and name not in found:
             found[name] = definitions[name]
-            waiting += [one.id for one in ast.walk(definitions[name]) if isinstance(one, ast.Name)]
+            waiting += [child.id for child in ast.walk(definitions[name]) if isinstance(child, ast.Name)]
     return found
 
 
@@ -35,7 +35,7 @@ def texts_of(tree: ast.AST) -> Mapping[str, str]:
 
 
 def _named_by(node: ast.AST, definitions: Mapping[str, Definition], assigned: Mapping[str, ast.expr]) -> Iterator[str]:
-    if isinstance(node, Definition) and any(_registers(one) for one in node.decorator_list):
+    if isinstance(node, Definition) and any(_registers(decorator) for decorator in node.decorator_list):
         yield node.name
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
@@ -60,7 +60,7 @@ def _names_in(node: ast.expr, definitions: Mapping[str, Definition], assigned: M
         elif node.id in assigned and far > 0:
             yield from _names_in(assigned[node.id], definitions, assigned, far - 1)
     elif isinstance(node, ast.Call):
-        for one in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
-            yield from _names_in(one, definitions, {}, far)
+        for expression in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            yield from _names_in(expression, definitions, {}, far)
     elif isinstance(node, ast.Lambda):
-        yield from (one.id for one in ast.walk(node.body) if isinstance(one, ast.Name) and one.id in definitions)
+        yield from (child.id for child in ast.walk(node.body) if isinstance(child, ast.Name) and child.id in definitions)

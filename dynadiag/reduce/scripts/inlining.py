@@ -62,7 +62,7 @@ def _alone(tree: ast.Module, node: ast.Import | ast.ImportFrom, name: str) -> as
         return node
     place = tree.body.index(node)
     tree.body[place : place + 1] = apart = [ast.Import([alias]) for alias in node.names]
-    return next(one for one in apart if one.names[0].name == name)
+    return next(child for child in apart if child.names[0].name == name)
 
 
 def _join(tree: ast.Module, node: ast.Import | ast.ImportFrom, name: str, folder: Path, inside: dict[str, set[str]]) -> None:
@@ -92,14 +92,14 @@ def _statements(tree: ast.Module, node: ast.stmt, name: str, folder: Path) -> li
         module = read_script(folder / f"{name}.py", []).tree
     except UnreadableInputError as error:
         raise _CannotError(error.message) from error
-    futures = {alias.name for one in tree.body if _is_future(one) for alias in one.names}  # type: ignore[attr-defined]
-    if any(_is_future(one) and {alias.name for alias in one.names} - futures for one in module.body):  # type: ignore[attr-defined]
+    futures = {alias.name for statement in tree.body if _is_future(statement) for alias in statement.names}  # type: ignore[attr-defined]
+    if any(_is_future(child) and {alias.name for alias in child.names} - futures for child in module.body):  # type: ignore[attr-defined]
         raise _CannotError("it has an import from __future__ that the script lacks")
-    statements = [one for one in module.body if not must_be_first(one) and not _is_main(one) and not _binds_only(one, "__all__")]
+    statements = [item for item in module.body if not must_be_first(item) and not _is_main(item) and not _binds_only(item, "__all__")]
     body = ast.Module(statements, [])
-    if any(isinstance(one, ast.ImportFrom) and one.level for one in ast.walk(body)):
+    if any(isinstance(descendant, ast.ImportFrom) and descendant.level for descendant in ast.walk(body)):
         raise _CannotError("it has relative imports")
-    own = sorted(_OF_A_FILE & {one.id for one in ast.walk(body) if isinstance(one, ast.Name)})
+    own = sorted(_OF_A_FILE & {part.id for part in ast.walk(body) if isinstance(part, ast.Name)})
     if own:
         raise _CannotError(f"it uses its own {own[0]}")
     return _beside(tree, node, name, statements)
@@ -107,9 +107,13 @@ def _statements(tree: ast.Module, node: ast.stmt, name: str, folder: Path) -> li
 
 def _beside(tree: ast.Module, node: ast.stmt, name: str, statements: list[ast.stmt]) -> list[ast.stmt]:
     """The statements without imports that the script has made by then; refused where a name would mean two things."""
-    rest = [one for one in tree.body if one is not node and not (isinstance(one, ast.ImportFrom) and one.module == name)]
+    rest = [
+        statement
+        for statement in tree.body
+        if statement is not node and not (isinstance(statement, ast.ImportFrom) and statement.module == name)
+    ]
     same = set(map(ast.dump, filter(_is_import, rest))) & set(map(ast.dump, filter(_is_import, statements)))
-    script, module = ([one for one in part if ast.dump(one) not in same] for part in (rest, statements))
+    script, module = ([child for child in part if ast.dump(child) not in same] for part in (rest, statements))
     clash = _bound(script) & _bound(module)
     clash |= (_global_reads(module) - _bound(statements)) & _bound(script)
     asked = _asked_for(tree, name)
@@ -117,23 +121,28 @@ def _beside(tree: ast.Module, node: ast.stmt, name: str, statements: list[ast.st
     if clash:
         raise _CannotError(f"it and the script both use the name {sorted(clash)[0]}")
     made = set(map(ast.dump, tree.body[: tree.body.index(node)])) & same
-    return [one for one in statements if ast.dump(one) not in made]
+    return [item for item in statements if ast.dump(item) not in made]
 
 
 def _asked_for(tree: ast.Module, name: str) -> set[str]:
     """The names that the script takes from this module."""
-    return {alias.name for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == name for alias in one.names}
+    return {
+        alias.name
+        for statement in tree.body
+        if isinstance(statement, ast.ImportFrom) and statement.module == name
+        for alias in statement.names
+    }
 
 
 def _reach_directly(tree: ast.Module, module: str, bound: set[str]) -> None:
     """Write `f` for each `module.f`; refused where the module is used in another way, or a name already means something."""
-    uses = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == module]
-    reached = [one for one in ast.walk(tree) if isinstance(one, ast.Attribute) and _is_name(one.value, module)]
-    if len(uses) != len(reached) or any(not isinstance(one.ctx, ast.Load) or one.attr not in bound for one in reached):
+    uses = [child for child in ast.walk(tree) if isinstance(child, ast.Name) and child.id == module]
+    reached = [descendant for descendant in ast.walk(tree) if isinstance(descendant, ast.Attribute) and _is_name(descendant.value, module)]
+    if len(uses) != len(reached) or any(not isinstance(attribute.ctx, ast.Load) or attribute.attr not in bound for attribute in reached):
         raise _CannotError(f"{module} is used as an object")
-    local = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
-    local |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
-    if clash := sorted(local & {one.attr for one in reached}):
+    local = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+    local |= {item.arg for item in ast.walk(tree) if isinstance(item, ast.arg)}
+    if clash := sorted(local & {element.attr for element in reached}):
         raise _CannotError(f"the script already defines {clash[0]}")
 
     class Reach(ast.NodeTransformer):
@@ -152,7 +161,7 @@ def _table(statements: list[ast.stmt]) -> symtable.SymbolTable:
 
 def _bound(statements: list[ast.stmt]) -> set[str]:
     """The names that these statements bind at the top level."""
-    return {one.get_name() for one in _table(statements).get_symbols() if one.is_assigned() or one.is_imported()}
+    return {symbol.get_name() for symbol in _table(statements).get_symbols() if symbol.is_assigned() or symbol.is_imported()}
 
 
 def _global_reads(statements: list[ast.stmt]) -> set[str]:
@@ -162,7 +171,7 @@ def _global_reads(statements: list[ast.stmt]) -> set[str]:
         table = waiting.pop()
         waiting += table.get_children()
         top = table.get_type() == "module"
-        found |= {one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global())}
+        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and (top or symbol.is_global())}
     return found
 
 

@@ -63,9 +63,9 @@ def statements_of(tree: ast.Module) -> list[Statement]:
 def undefined_names(tree: ast.Module) -> set[str]:
     """Names that are read but that nothing binds; none when the script imports with a star."""
     statements = statements_of(tree)
-    if any(isinstance(one.node, ast.ImportFrom) and one.node.names[0].name == "*" for one in statements):
+    if any(isinstance(statement.node, ast.ImportFrom) and statement.node.names[0].name == "*" for statement in statements):
         return set()
-    return {name for one in statements for name in one.reads if not _is_known(name, one.scope)}
+    return {name for child in statements for name in child.reads if not _is_known(name, child.scope)}
 
 
 def scopes_seen_from(scope: Scope) -> Iterator[Scope]:
@@ -79,7 +79,7 @@ def scopes_seen_from(scope: Scope) -> Iterator[Scope]:
 
 
 def _is_known(name: str, scope: Scope) -> bool:
-    return name in _ALWAYS_THERE or any(name in one.parameters or name in one.binders for one in scopes_seen_from(scope))
+    return name in _ALWAYS_THERE or any(name in item.parameters or name in item.binders for item in scopes_seen_from(scope))
 
 
 def _collect(body: list[ast.stmt], scope: Scope, parent: int | None, found: list[Statement]) -> None:
@@ -118,7 +118,7 @@ def _bind(statement: Statement) -> None:
     for name in statement.binds:
         target = scope
         if name in scope.declared:
-            target = next((one for one in scopes_seen_from(scope) if one is not scope and name in one.binders), scope)
+            target = next((item for item in scopes_seen_from(scope) if item is not scope and name in item.binders), scope)
         target.binders.setdefault(name, []).append(statement.number)
 
 
@@ -146,7 +146,7 @@ class _Own(ast.NodeVisitor):
                 self.visit(child)
 
     def _visit_defaults(self, arguments: ast.arguments) -> None:
-        annotations = [one.annotation for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        annotations = [posonlyarg.annotation for posonlyarg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         for default in (*arguments.defaults, *arguments.kw_defaults, *annotations):
             if default is not None:
                 self.visit(default)
@@ -199,7 +199,7 @@ class _Own(ast.NodeVisitor):
         self._inner.pop()
 
     def _visit_comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
-        own = {name.id for one in node.generators for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+        own = {name.id for generator in node.generators for name in ast.walk(generator.target) if isinstance(name, ast.Name)}
         self.visit(node.generators[0].iter)
         self._inner.append(own)
         self.generic_visit(node)
@@ -209,6 +209,6 @@ class _Own(ast.NodeVisitor):
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[str]:
-    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if one is not None:
-            yield one.arg
+    for posonlyarg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if posonlyarg is not None:
+            yield posonlyarg.arg

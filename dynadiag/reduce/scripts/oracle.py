@@ -200,7 +200,7 @@ class ScriptOracle:
                 # Once is enough to see the failure: what comes after it was run whole.
                 until = self.target if self.target.kind in KINDS else None
                 seen = self._see(program, seed=seed, until=until)
-                shown = any(one.same_as(self.target) for one in seen.failures)
+                shown = any(failure.same_as(self.target) for failure in seen.failures)
                 if not shown or (self.target.kind in KINDS and seen.ended is not None):
                     return Verdict.BORING, f"it does not occur with seed {seed}"
         return verdict, remark
@@ -210,7 +210,7 @@ class ScriptOracle:
         seen = self._see(program)
         if (why := seen.refused or seen.environment) is not None:
             return Verdict.INVALID, why
-        if any(one.same_as(self.target) for one in seen.failures):
+        if any(failure.same_as(self.target) for failure in seen.failures):
             return self._controlled(program, seen)
         if seen.ended is None:
             return Verdict.BORING, ""

@@ -97,7 +97,10 @@ def calls_compiler(node: ast.AST) -> bool:
 def _compiles_code(node: ast.AST) -> bool:
     """Whether a call or a bare decorator compiles with more than Dynamo alone."""
     if isinstance(node, ast.Call) and calls_compiler(node.func):
-        return not any(one.arg == "backend" and isinstance(one.value, ast.Constant) and one.value.value == "eager" for one in node.keywords)
+        return not any(
+            keyword.arg == "backend" and isinstance(keyword.value, ast.Constant) and keyword.value.value == "eager"
+            for keyword in node.keywords
+        )
     return isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and any(map(calls_compiler, node.decorator_list))
 
 
@@ -115,11 +118,11 @@ def _is_written_down(node: ast.expr) -> bool:
     if isinstance(node, ast.List | ast.Tuple):
         return all(map(_is_written_down, node.elts))
     if isinstance(node, ast.Dict):
-        return all(map(_is_written_down, [one for one in (*node.keys, *node.values) if one is not None]))
+        return all(map(_is_written_down, [expression for expression in (*node.keys, *node.values) if expression is not None]))
     if isinstance(node, ast.UnaryOp):
         return _is_written_down(node.operand)
     if isinstance(node, ast.Call) and ast.unparse(node.func) in _TENSORS:
-        return all(map(_is_written_down_or_dtype, [*node.args, *(one.value for one in node.keywords)]))
+        return all(map(_is_written_down_or_dtype, [*node.args, *(keyword.value for keyword in node.keywords)]))
     return False
 
 

@@ -34,14 +34,14 @@ def failures_in(directory: Path, *kinds: str) -> tuple[Failure, ...]:
     if "graph_break" in asked:
         everything += map(_of_break, run.breaks)
     if "recompile" in asked:
-        everything += (failure for one in recompiles for failure in _of_recompile(one))
+        everything += (failure for recompile in recompiles for failure in _of_recompile(recompile))
     if "fallback" in asked:
-        everything += (_of_fallback(one, run, recompiles) for one in find_fallbacks(run).fallbacks)
+        everything += (_of_fallback(fallback, run, recompiles) for fallback in find_fallbacks(run).fallbacks)
     if "cudagraph_skip" in asked:
         everything += _cudagraph_skips(run)
     first: dict[object, Failure] = {}
-    for one in everything:
-        first.setdefault(one.signature(), one)
+    for item in everything:
+        first.setdefault(item.signature(), item)
     return tuple(first.values())
 
 
@@ -62,7 +62,7 @@ def _of_recompile(event: Recompile) -> Iterator[Failure]:
     for cause, changes in causes.items():
         # torch tells of the first guard that fails, which may be one of another name.
         said = [reason for reason in event.reasons if _name_in(cause) in reason]
-        texts = filter(None, (_place(event.own_frame), *(f"{one.kind} of {one.source}" for one in changes), *said))
+        texts = filter(None, (_place(event.own_frame), *(f"{item.kind} of {item.source}" for item in changes), *said))
         yield Failure(kind="recompile", phase="guards", message=f"changed: {cause}", detail="\n".join(texts))
     if not causes:
         said_by_torch = "\n".join(event.reasons)
@@ -95,7 +95,14 @@ def _of_fallback(event: Fallback, run: Run, recompiles: Sequence[Recompile]) -> 
     detail = "\n".join(filter(None, (event.kind, _place(event.own_frame), event.reason)))
     cause = ""
     if event.kind == "recompile_limit":
-        cause = next((cause_of(one.changed[0]) for one in reversed(recompiles) if one.changed and _same_code(one, event, run)), "")
+        cause = next(
+            (
+                cause_of(recompile.changed[0])
+                for recompile in reversed(recompiles)
+                if recompile.changed and _same_code(recompile, event, run)
+            ),
+            "",
+        )
     elif event.kind in _WITH_REASON:
         cause = without_accidents(_OF_FUNCTION.sub("", event.reason))
     return Failure(kind="fallback", phase=event.kind, message=f"{event.kind}: {cause}" if cause else event.kind, detail=detail)
@@ -107,15 +114,15 @@ _OF_FUNCTION = re.compile(r"^.*? was skipped(?: because of a graph break)?: ", r
 
 def _same_code(recompile: Recompile, event: Fallback, run: Run) -> bool:
     """Whether both are of one code object: the frame number of torch's "0/1"."""
-    frames = [run.frame(one) for one in (recompile.frame, event.frame) if one is not None]
-    keys = {(one.key.process, one.key.epoch, one.key.frame) for one in frames if one is not None}
+    frames = [run.frame(name) for name in (recompile.frame, event.frame) if name is not None]
+    keys = {(frame.key.process, frame.key.epoch, frame.key.frame) for frame in frames if frame is not None}
     return len(frames) == 2 and len(keys) == 1
 
 
 def _cudagraph_skips(run: Run) -> Iterator[Failure]:
     """What was told while compiling, and in first calls; the same reason once."""
     compiling = [frame.metrics.cudagraph_skip_reason for frame in run.frames if frame.metrics is not None]
-    told = [one.text for one in run.problems if one.kind == "cudagraph_skip"]
+    told = [problem.text for problem in run.problems if problem.kind == "cudagraph_skip"]
     for reason in dict.fromkeys(filter(None, (*compiling, *told))):
         if "mutat" in reason:
             first = reason.splitlines()[0].partition(". Found from")[0]

@@ -101,7 +101,7 @@ def confirm(program: Program, options: core.Options) -> Confirmed:
         failed=_failed(seen, target),
         of=len(seen),
         timeout_s=later.timeout_s,
-        cpu_s=in_vain_s + sum(one.cpu_s for one in (*seen, *([control] if control is not None else []))),
+        cpu_s=in_vain_s + sum(item.cpu_s for item in (*seen, *([control] if control is not None else []))),
         seed=conditions.seed,
         namespace=first.namespace,
         dropped=dropped,
@@ -127,7 +127,7 @@ def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Con
 
 
 def _shows(seen: Seen, options: core.Options) -> bool:
-    return not (options.kind in KINDS and seen.ended is not None) and any(_is_meant(one, options) for one in seen.failures)
+    return not (options.kind in KINDS and seen.ended is not None) and any(_is_meant(failure, options) for failure in seen.failures)
 
 
 def _first_look(program: Program, conditions: Conditions, options: core.Options) -> _Look:
@@ -155,7 +155,7 @@ def _tamed(program: Program, conditions: Conditions) -> _Look:
 
 
 def _target(seen: Seen, options: core.Options) -> Failure:
-    meant = [one for one in seen.failures if _is_meant(one, options)]
+    meant = [failure for failure in seen.failures if _is_meant(failure, options)]
     if options.kind in KINDS and seen.ended is not None:
         said = seen.ended.title()
         raise NothingFoundError(f"the script itself fails in an empty directory ({said}): reduce that first", exit_code=1)
@@ -165,9 +165,9 @@ def _target(seen: Seen, options: core.Options) -> Failure:
 
 
 def _why_nothing(seen: Seen, options: core.Options) -> str:
-    same = [one for one in seen.failures if one.kind == options.kind]
+    same = [failure for failure in seen.failures if failure.kind == options.kind]
     if same:
-        said = "; ".join((one.message.splitlines() or [one.title()])[0] for one in same[:5])
+        said = "; ".join((item.message.splitlines() or [item.title()])[0] for item in same[:5])
         return f"none of the {len(same)} of kind {options.kind} that the script shows matches {options.match!r}: {said}"
     if seen.ended is not None:
         return f"the script fails in an empty directory, but not with the failure requested: {seen.ended.title()}"
@@ -175,7 +175,7 @@ def _why_nothing(seen: Seen, options: core.Options) -> str:
 
 
 def _failed(seen: list[Seen], target: Failure) -> int:
-    return sum(any(one.same_as(target) for one in run.failures) for run in seen)
+    return sum(any(failure.same_as(target) for failure in run.failures) for run in seen)
 
 
 def _control(program: Program, conditions: Conditions) -> Seen:

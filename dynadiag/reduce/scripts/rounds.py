@@ -121,8 +121,8 @@ class ScriptReducer(Reducer[Program]):
         """
         try:
             self.confirm()
-            for one in first:
-                self._run_pass(one, "cut")
+            for function in first:
+                self._run_pass(function, "cut")
             self._delete("cut", search.cut)
             self._delete("minimal", _one_minimal)
             while self._simplified(passes):
@@ -133,7 +133,7 @@ class ScriptReducer(Reducer[Program]):
 
     def _simplified(self, passes: Sequence[ScriptPass]) -> bool:
         """One round of all passes; whether anything was adopted."""
-        adopted = [self._run_pass(one, "simplify") for one in passes]
+        adopted = [self._run_pass(pass_, "simplify") for pass_ in passes]
         return any(adopted)
 
     def _delete(self, phase: Phase, method: Callable[..., Any]) -> None:

@@ -191,7 +191,7 @@ class _Watch:
         self._read: dict[Path, int] = {}
 
     def __call__(self) -> bool:
-        if not self._has_news() or not any(one.same_as(self._wanted) for one in failures_in(self._log, self._wanted.kind)):
+        if not self._has_news() or not any(failure.same_as(self._wanted) for failure in failures_in(self._log, self._wanted.kind)):
             return False
         self._tell({"shown": True})
         return True

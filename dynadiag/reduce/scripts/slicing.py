@@ -26,23 +26,23 @@ class Slicer:
         tree = program.tree
         self._statements = statements_of(tree)
         whole = set(map(id, back_ends(tree).values()))
-        self._whole = {one.number: self._inside(one.number) for one in self._statements if id(one.node) in whole}
+        self._whole = {child.number: self._inside(child.number) for child in self._statements if id(child.node) in whole}
         parts = {number for inside in self._whole.values() for number in inside}
         self.items = [
-            one.number for one in self._statements if one.is_leaf and not isinstance(one.node, ast.Pass) and one.number not in parts
+            item.number for item in self._statements if item.is_leaf and not isinstance(item.node, ast.Pass) and item.number not in parts
         ]
         self._attributes: dict[str, list[int]] = {}
-        for one in self._statements:
-            own = one.binds_attributes | (one.binds if one.scope.is_class else frozenset())
+        for statement in self._statements:
+            own = statement.binds_attributes | (statement.binds if statement.scope.is_class else frozenset())
             for name in own:
-                self._attributes.setdefault(name, []).append(one.number)
+                self._attributes.setdefault(name, []).append(statement.number)
 
     def _inside(self, number: int) -> list[int]:
         """All statements in a block, at all depths."""
         found = [number]
-        for one in self._statements[number + 1 :]:
-            if one.parent in found:
-                found.append(one.number)
+        for statement in self._statements[number + 1 :]:
+            if statement.parent in found:
+                found.append(statement.number)
         return found[1:]
 
     def block_of(self, item: int) -> int:
@@ -66,55 +66,57 @@ class Slicer:
                     waiting.append(more)
         return wanted
 
-    def _needs(self, one: Statement, wanted: set[int]) -> list[int]:
-        needs = [] if one.parent is None else [one.parent]
-        needs += [self._nearest(name, one, wanted) for name in sorted(one.reads)]
-        needs += [one.scope.declared[name] for name in sorted(one.binds) if name in one.scope.declared]
-        for name in sorted(one.attributes):
+    def _needs(self, statement: Statement, wanted: set[int]) -> list[int]:
+        needs = [] if statement.parent is None else [statement.parent]
+        needs += [self._nearest(name, statement, wanted) for name in sorted(statement.reads)]
+        needs += [statement.scope.declared[name] for name in sorted(statement.binds) if name in statement.scope.declared]
+        for name in sorted(statement.attributes):
             binders = self._attributes.get(name, [])
             if binders and wanted.isdisjoint(binders):
                 needs.append(binders[0])
-        needs += self._base_first(one)
+        needs += self._base_first(statement)
         if self._whole_functions:
-            needs += self._parts(one)
-        needs += self._whole.get(one.number, ())
+            needs += self._parts(statement)
+        needs += self._whole.get(statement.number, ())
         return [number for number in needs if number >= 0]
 
-    def _base_first(self, one: Statement) -> list[int]:
+    def _base_first(self, statement: Statement) -> list[int]:
         """A module takes no attributes before `super().__init__()`."""
-        inside = one.parent is not None and getattr(self._statements[one.parent].node, "name", None) == "__init__"
-        if not inside or not one.binds_attributes:
+        inside = statement.parent is not None and getattr(self._statements[statement.parent].node, "name", None) == "__init__"
+        if not inside or not statement.binds_attributes:
             return []
         return [
             other.number
             for other in self._statements
-            if other.parent == one.parent and other.number < one.number and ast.unparse(other.node).startswith("super(")
+            if other.parent == statement.parent and other.number < statement.number and ast.unparse(other.node).startswith("super(")
         ][:1]
 
-    def _parts(self, one: Statement) -> list[int]:
-        if isinstance(one.node, ast.ClassDef):
-            inside = [other for other in self._statements if other.parent == one.number]
+    def _parts(self, statement: Statement) -> list[int]:
+        if isinstance(statement.node, ast.ClassDef):
+            inside = [other for other in self._statements if other.parent == statement.number]
             return [other.number for other in inside if getattr(other.node, "name", None) in _ASKED_BY_PYTHON]
-        if not isinstance(one.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(statement.node, ast.FunctionDef | ast.AsyncFunctionDef):
             return []
-        returns = [other for other in self._statements if isinstance(other.node, ast.Return) and self._function_of(other) == one.number]
+        returns = [
+            other for other in self._statements if isinstance(other.node, ast.Return) and self._function_of(other) == statement.number
+        ]
         return [other.number for other in returns if other.node.value is not None][-1:]  # type: ignore[attr-defined]
 
-    def _function_of(self, one: Statement) -> int | None:
-        at = one.parent
+    def _function_of(self, statement: Statement) -> int | None:
+        at = statement.parent
         while at is not None and not isinstance(self._statements[at].node, SCOPES):
             at = self._statements[at].parent
         return at
 
-    def _nearest(self, name: str, one: Statement, wanted: set[int]) -> int:
+    def _nearest(self, name: str, statement: Statement, wanted: set[int]) -> int:
         """The statement that binds the name where `one` reads it; -1 when one is kept already or none is needed."""
-        for scope in scopes_seen_from(one.scope):
+        for scope in scopes_seen_from(statement.scope):
             if name in scope.parameters:
                 # A parameter that is bound again is there in any case.
                 return -1
             # A statement such as `n += 1` binds what it reads, but cannot be the first to do so.
-            if binders := [number for number in scope.binders.get(name, ()) if number != one.number]:
-                return _choice(binders, one.number if scope is one.scope else None, wanted)
+            if binders := [number for number in scope.binders.get(name, ()) if number != statement.number]:
+                return _choice(binders, statement.number if scope is statement.scope else None, wanted)
         return -1
 
     def _without(self, wanted: set[int]) -> Program:
@@ -138,10 +140,10 @@ class Slicer:
 def without_line(program: Program, line: int) -> Program | None:
     """The program without the innermost statement of a line and what only makes sense with it; None when that cannot be cut out."""
     numbered = statements_of(program.tree)
-    here = [one for one in numbered if one.node.lineno <= line <= (one.node.end_lineno or one.node.lineno)]
+    here = [statement for statement in numbered if statement.node.lineno <= line <= (statement.node.end_lineno or statement.node.lineno)]
     if not here:
         return None
-    gone = min(here, key=lambda one: ((one.node.end_lineno or 0) - one.node.lineno, -one.number)).number
+    gone = min(here, key=lambda child: ((child.node.end_lineno or 0) - child.node.lineno, -child.number)).number
     slicer = Slicer(program)
     made = slicer.build(number for number in slicer.items if number != gone)
     return made if made.key != program.key else None

@@ -79,7 +79,7 @@ def written(value: Any, depth: int = 0) -> str | None:
         return _tensor(value)
     if depth >= _DEEPEST or not isinstance(value, list | tuple | Mapping) or len(value) > _MOST_PARTS:
         return None
-    parts = [written(one, depth + 1) for one in (value.values() if isinstance(value, Mapping) else value)]
+    parts = [written(item, depth + 1) for item in (value.values() if isinstance(value, Mapping) else value)]
     if any(part is None for part in parts) or not _is_builtin(value):
         return None
     texts = [str(part) for part in parts]
@@ -138,7 +138,7 @@ def _targets(source: str) -> dict[int, list[_Bound]]:
         else:
             continue
         parts = target.elts if isinstance(target, ast.Tuple) else [target]
-        names = tuple(one.id for one in parts if isinstance(one, ast.Name))
+        names = tuple(part.id for part in parts if isinstance(part, ast.Name))
         lines = range(node.lineno, (last or node.lineno) + 1)
         if names and len(names) == len(parts):
             for line in lines:

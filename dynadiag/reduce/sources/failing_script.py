@@ -120,7 +120,7 @@ def _found_and_captured(target: Target, out: Path, options: CaptureOptions) -> t
     """What failed in one run, and its graph with the inputs of its first call that failed, or of its last; the other graphs are deleted."""
     folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=ALWAYS), options)
     suspect = _what_failed(folder, result)
-    suspect = next((one for one in _all_failures(folder) if one.graph == suspect.graph), suspect)
+    suspect = next((item for item in _all_failures(folder) if item.graph == suspect.graph), suspect)
     captured = _captured(folder, suspect, "it was not complete when the script ended")
     for path in folder.glob("graph-*"):
         if path not in captured:

@@ -29,7 +29,7 @@ def capture_recorded(path: Path, graph_id: str, out: Path, *, backend: str | Non
     cannot be read, UsageError for a graph that it does not have, NothingFoundError when the log does not contain the text of the graph.
     """
     run = trace.load(path)
-    chosen = next((one for one in run.graphs if one.id == graph_id), None)
+    chosen = next((graph for graph in run.graphs if graph.id == graph_id), None)
     if chosen is None:
         known = f"it has {run.graphs[0].id} to {run.graphs[-1].id}" if run.graphs else "it contains no captured graph"
         raise UsageError(f"{path} has no graph {graph_id!r}: {known}")
@@ -44,9 +44,9 @@ def capture_all_recorded(path: Path, out: Path, *, backend: str | None) -> list[
     """
     run = trace.load(path)
     failed = {frame.id for frame in run.frames if frame.outcome == "failed"}
-    graphs = [one for one in run.graphs if one.kind == "dynamo" and one.text is not None]
-    graphs.sort(key=lambda one: one.frame not in failed)
-    folders = [_capture(run, one, out / "capture" / f"graph-{number}", backend) for number, one in enumerate(graphs[:MOST_GRAPHS])]
+    graphs = [graph for graph in run.graphs if graph.kind == "dynamo" and graph.text is not None]
+    graphs.sort(key=lambda item: item.frame not in failed)
+    folders = [_capture(run, element, out / "capture" / f"graph-{number}", backend) for number, element in enumerate(graphs[:MOST_GRAPHS])]
     for text in _runnable_texts(path):
         with contextlib.suppress(UnreadableInputError):
             folder = out / "capture" / f"graph-{len(folders)}"
@@ -86,7 +86,7 @@ def _setting(run: Run, chosen: Graph, details: Mapping[str, Any], backend: str |
     recorded = {call.backend for call in run.compile_calls if call.backend is not None and not call.disabled}
     only = next(iter(recorded)) if len(recorded) == 1 else None
     frame = run.frame(chosen.frame)
-    process = next((one for one in run.processes if frame is not None and one.index == frame.key.process), None)
+    process = next((item for item in run.processes if frame is not None and item.index == frame.key.process), None)
     configs, left = usable_options(
         (f"{area}.{name}", value)
         for area, options in (process.config if process is not None else {}).items()

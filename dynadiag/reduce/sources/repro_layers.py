@@ -34,7 +34,7 @@ class Layer:
         found = _CALL.match(line)
         if found is None or found[3] != self.name:
             return None
-        held = {role: str(one["name"]) for role, one in self.tensors.items()}
+        held = {role: str(mapping["name"]) for role, mapping in self.tensors.items()}
         reads = [f'{found[1]}{name}_read: "{notes[name]}" = self.{name}' for name in held.values()]
         call = self.call.format(x=found[4], **{role: f"{name}_read" for role, name in held.items()})
         return [*(reads if first else ()), f"{found[1]}{found[2]} = {call}{found[5]}"]
@@ -44,8 +44,8 @@ def read_layer(name: str, value: ast.expr, device: str) -> Layer | None:
     """The layer that an expression makes; None where it is none of those known, or has other arguments."""
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id not in _LAYERS:
         return None
-    args = [_literal(one) for one in value.args]
-    named = {one.arg: _literal(one.value) for one in value.keywords if one.arg is not None}
+    args = [_literal(argument) for argument in value.args]
+    named = {keyword.arg: _literal(keyword.value) for keyword in value.keywords if keyword.arg is not None}
     if _NOTHING in (*args, *named.values()) or len(named) < len(value.keywords):
         return None
     try:
@@ -55,7 +55,7 @@ def read_layer(name: str, value: ast.expr, device: str) -> Layer | None:
         return None
     if senseless:
         return None
-    return Layer(name, {role: _attribute(f"{name}_{role}", *one, device) for role, one in tensors.items()}, call)
+    return Layer(name, {role: _attribute(f"{name}_{role}", *pair, device) for role, pair in tensors.items()}, call)
 
 
 _NOTHING = object()
@@ -67,7 +67,7 @@ def _literal(node: ast.expr) -> Any:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _NOTHING
-    sizes = isinstance(value, tuple) and all(type(one) is int for one in value)
+    sizes = isinstance(value, tuple) and all(type(item) is int for item in value)
     return value if sizes or value is None or type(value) in (bool, int, float) or value in _STRINGS else _NOTHING
 
 

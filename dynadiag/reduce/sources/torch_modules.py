@@ -62,9 +62,9 @@ def _read(
         return ReadClass(text="", unread="its subgraphs contain one another")
     if depth and made.attributes:
         return ReadClass(text="", unread=f"the subgraph {found.name[:80]} contains the tensor {made.attributes[0]['name']!r}")
-    notes = {str(one["name"]): note(one) for one in made.attributes}
+    notes = {str(mapping["name"]): note(mapping) for mapping in made.attributes}
     names = [argument.arg for argument in forward.args.args[1:]]
-    arguments = ", ".join(["self", *(f'{one}: "{annotations[one]}"' if one in annotations else one for one in names)])
+    arguments = ", ".join(["self", *(f'{word}: "{annotations[word]}"' if word in annotations else word for word in names)])
     body = _without_layers(lines[forward.body[0].lineno - 1 : forward.end_lineno], made, notes)
     body = [_noted(line, notes) for line in body]
     children = [_read(lines, classes[cls], classes, {}, name=attribute, depth=depth + 1) for attribute, cls in made.children.items()]
@@ -91,9 +91,9 @@ def _without_layers(body: Sequence[str], made: _Made, notes: Mapping[str, str]) 
             continue
         read |= {name} if name is not None else set()
         lines += new
-    held = [str(one["name"]) for one in made.attributes]
+    held = [str(attribute["name"]) for attribute in made.attributes]
     if len({*held}) < len(held) or any(
-        f"{one['name']}_read" in line for layer in made.layers.values() for one in layer.tensors.values() for line in body
+        f"{tensor['name']}_read" in line for layer in made.layers.values() for tensor in layer.tensors.values() for line in body
     ):
         made.unread = made.unread or "its layers and its tensors have the same names"
     return lines
@@ -175,7 +175,7 @@ def _tensor(name: str, value: ast.expr) -> Mapping[str, Any] | None:
     if maker == "torch.nn.Parameter" and len(value.args) == 1 and not value.keywords:
         inner = _tensor(name, value.args[0])
         return None if inner is None else {**inner, "requires_grad": True}
-    named = {one.arg: one.value for one in value.keywords if one.arg is not None}
+    named = {keyword.arg: keyword.value for keyword in value.keywords if keyword.arg is not None}
     known = _values(maker, value.args, named)
     dtype = ast.unparse(named["dtype"]).removeprefix("torch.") if "dtype" in named else None
     if known is None or (dtype is not None and dtype not in _SHORT):
@@ -202,7 +202,7 @@ def _values(maker: str, args: Sequence[ast.expr], named: Mapping[str, ast.expr])
     size = args[0] if maker == "torch.randn" and len(args) == 1 else named.get("size")
     if maker in ("torch.randn", "torch.randint") and size is not None:
         shape = _plain(size)
-        return (shape, None) if isinstance(shape, list) and all(type(one) is int and one >= 0 for one in shape) else None
+        return (shape, None) if isinstance(shape, list) and all(type(item) is int and item >= 0 for item in shape) else None
     if maker not in ("tensor", "torch.tensor") or len(args) != 1:
         return None
     values = _plain(args[0])
@@ -213,7 +213,7 @@ def _values(maker: str, args: Sequence[ast.expr], named: Mapping[str, ast.expr])
 def _plain(node: ast.expr) -> Any:
     """Numbers and lists of them; `inf` and `nan` as torch prints them. None for anything else."""
     if isinstance(node, ast.List):
-        return [_plain(one) for one in node.elts]
+        return [_plain(element) for element in node.elts]
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return float(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -226,11 +226,11 @@ def _shape(values: Any) -> list[int] | None:
     """None where lists of one depth differ in length, or something is no number."""
     if not isinstance(values, list):
         return None if values is None else []
-    inner = [_shape(one) for one in values]
+    inner = [_shape(item) for item in values]
     if not inner:
         return [0]
     first = inner[0]
-    return None if first is None or any(one != first for one in inner) else [len(values), *first]
+    return None if first is None or any(group != first for group in inner) else [len(values), *first]
 
 
 def _natural_dtype(values: Any) -> str:

@@ -110,12 +110,13 @@ def _graph(text: str, tree: ast.Module, found: ast.ClassDef, reading: _Reading) 
         return ReadClass(text="", unread="it has no forward")
     annotations = _annotations(reading.arguments, reading.storages)
     if len(names) != len(annotations):
-        why = next((one["unsaved"] for one in reading.arguments if "unsaved" in one), None)
+        why = next((argument["unsaved"] for argument in reading.arguments if "unsaved" in argument), None)
         return ReadClass(text="", unread=why or f"its forward takes {len(names)} arguments, but load_args makes {len(annotations)}")
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef) and node is not found}
     read = read_class(text.splitlines(), found, classes, dict(zip(names, annotations, strict=False)))
     unsaved = next(
-        (one["unsaved"] for name, one in zip(names, reading.arguments, strict=False) if "unsaved" in one and name in read.used), None
+        (mapping["unsaved"] for name, mapping in zip(names, reading.arguments, strict=False) if "unsaved" in mapping and name in read.used),
+        None,
     )
     return read if unsaved is None or read.unread is not None else replace(read, unread=unsaved)
 
@@ -124,19 +125,21 @@ def _annotations(arguments: list[Mapping[str, Any]], storages: list[Mapping[str,
     """What FX would print beside each argument. Raises NotRebuildableError for a size that makes no sense."""
     symbols = symbols_of(arguments)
     texts = []
-    for one in arguments:
-        if "storage" not in one:
-            texts.append(f"Sym({one['value'] if isinstance(one['value'], int | float) else 0})")
+    for argument in arguments:
+        if "storage" not in argument:
+            texts.append(f"Sym({argument['value'] if isinstance(argument['value'], int | float) else 0})")
             continue
-        shape = [sizes.whole(text, symbols) for text in one["shape"]]
-        stride = contiguous(shape) if one["stride"] is None else [sizes.whole(text, symbols) for text in one["stride"]]
-        texts.append(f"{_SHORT.get(one['dtype'], 'f32')}{shape}{stride}{storages[one['storage']]['device']}")
+        shape = [sizes.whole(text, symbols) for text in argument["shape"]]
+        stride = contiguous(shape) if argument["stride"] is None else [sizes.whole(text, symbols) for text in argument["stride"]]
+        texts.append(f"{_SHORT.get(argument['dtype'], 'f32')}{shape}{stride}{storages[argument['storage']]['device']}")
     return texts
 
 
 def symbols_of(arguments: Sequence[Mapping[str, Any]]) -> dict[str, sizes.Number]:
     """The values of the symbolic sizes that `reader.symint` names."""
-    return {one["symbol"]: one["value"] for one in arguments if one.get("symbol") and isinstance(one.get("value"), int)}
+    return {
+        argument["symbol"]: argument["value"] for argument in arguments if argument.get("symbol") and isinstance(argument.get("value"), int)
+    }
 
 
 def _configs(tree: ast.Module) -> Iterator[tuple[str, Plain]]:
@@ -164,7 +167,7 @@ def _groups(tree: ast.Module) -> dict[str, int]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "setup_fake_process_groups" and len(node.args) == 1:
             said = _literal(node.args[0])
             groups = said if isinstance(said, dict) else {}
-            sizes = {name: one.get("size") for name, one in groups.items() if isinstance(name, str) and isinstance(one, dict)}
+            sizes = {name: item.get("size") for name, item in groups.items() if isinstance(name, str) and isinstance(item, dict)}
             return {name: size for name, size in sizes.items() if type(size) is int and 0 < size < _MOST_RANKS}
     return {}
 
@@ -173,7 +176,7 @@ def _call(tree: ast.Module) -> dict[str, Plain]:
     """The plain keyword arguments of `run_repro`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "run_repro":
-            said = {one.arg: _literal(one.value) for one in node.keywords if one.arg is not None}
+            said = {keyword.arg: _literal(keyword.value) for keyword in node.keywords if keyword.arg is not None}
             return {name: value for name, value in said.items() if isinstance(value, bool | int | float | str | None)}
     return {}
 
@@ -202,7 +205,7 @@ class _Reading:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             self.unread = self.unread or f"load_args does something else: {ast.unparse(node)[:80]!r}"
             return
-        named = {one.arg: one.value for one in call.keywords if one.arg is not None}
+        named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
         if isinstance(node, ast.Assign) and call.func.attr == "storage" and isinstance(node.targets[0], ast.Name):
             self._names[node.targets[0].id] = len(self.storages)
             self.storages.append(_storage(call.args, named))
@@ -257,7 +260,7 @@ def _storage(args: list[ast.expr], named: Mapping[str, ast.expr]) -> Mapping[str
 
 
 def _texts(node: ast.expr) -> list[str]:
-    return [ast.unparse(one) for one in node.elts] if isinstance(node, ast.Tuple | ast.List) else [ast.unparse(node)]
+    return [ast.unparse(element) for element in node.elts] if isinstance(node, ast.Tuple | ast.List) else [ast.unparse(node)]
 
 
 def _dtype(node: ast.expr | None) -> str:
@@ -267,7 +270,7 @@ def _dtype(node: ast.expr | None) -> str:
 def not_saved(repro: TorchRepro, near: Path) -> int:
     """How many storages of its inputs are not there and must be made up."""
     folder = _storages_folder(repro, near)
-    return sum(folder is None or one["hash"] is None or not (Path(folder) / one["hash"]).is_file() for one in repro.storages)
+    return sum(folder is None or storage["hash"] is None or not (Path(folder) / storage["hash"]).is_file() for storage in repro.storages)
 
 
 def capture_script(path: Path, out: Path, *, backend: str | None) -> tuple[TorchRepro, list[Path]]:

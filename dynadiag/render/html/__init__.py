@@ -30,7 +30,7 @@ def page(template: str, **values: Any) -> str:
         .get_template(template)
         .render(
             style=Markup(style),
-            scripts=[Markup(one) for one in scripts],
+            scripts=[Markup(script) for script in scripts],
             policy=_policy(style, scripts),
             **values,
         )
@@ -44,7 +44,7 @@ def fragment(template: str, **values: Any) -> str:
 
 
 def _policy(style: str, scripts: tuple[str, ...]) -> str:
-    allowed = " ".join(_hash(one) for one in scripts)
+    allowed = " ".join(_hash(script) for script in scripts)
     return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {allowed}; base-uri 'none'; form-action 'none'"
 
 

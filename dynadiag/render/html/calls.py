@@ -33,7 +33,7 @@ def calls(report: Report) -> dict[str, Any] | None:
         width = max(3.0, WIDTH / total - 1)
         marks = []
         for call, found in list(events[index].items())[:MARKS_AT_MOST]:
-            kind = next(one for one in _WORST if any(kind == one for kind, _ in found))
+            kind = next(text for text in _WORST if any(kind == text for kind, _ in found))
             told = "; ".join(f"{_KINDS[kind]}: {name}" for kind, name in found)
             x = min(WIDTH - width, (call - 1) * WIDTH / total)
             marks.append({"x": round(x, 1), "width": round(width, 1), "kind": kind, "tip": f"call {call:,} of {total:,}: {told}"})
@@ -54,8 +54,10 @@ def calls(report: Report) -> dict[str, Any] | None:
 def _kinds(report: Report) -> Mapping[str, str]:
     """What became of each frame, by its id; a failure that torch suppressed left it to eager."""
     kinds = {frame.id: {"skipped": "gone", "failed": "failed"}.get(frame.outcome, "first") for frame in report.run.frames}
-    again = {one.frame: "again" for one in report.recompiles if kinds.get(one.frame) == "first"}
-    return kinds | again | {one.frame: "gone" for one in report.fallbacks if one.kind != "disabled" and one.frame in kinds}
+    again = {recompile.frame: "again" for recompile in report.recompiles if kinds.get(recompile.frame) == "first"}
+    return (
+        kinds | again | {fallback.frame: "gone" for fallback in report.fallbacks if fallback.kind != "disabled" and fallback.frame in kinds}
+    )
 
 
 def _events(report: Report, process: int, total: int, kinds: Mapping[str, str]) -> Mapping[int, Sequence[tuple[str, str]]]:

@@ -68,8 +68,8 @@ def _stack_list(node: _Place, report: Report, linked: frozenset[str], depth: int
         if frame.id in linked:
             label = Markup('<a href="#{}">{}</a>').format(frame.id, label)
         yield Markup('<li><span class="chip plain">{}</span> {}</li>\n').format(clean(frame.outcome, limit=20), label)
-    for one in node.inside.values():
-        lines = [one]
+    for item in node.inside.values():
+        lines = [item]
         while not lines[-1].frames and len(lines[-1].inside) == 1 and len(lines) < 200:
             lines.append(next(iter(lines[-1].inside.values())))
         yield Markup("<li>{}").format(Markup("<br>").join(_stack_line(line.location, report) for line in lines))
@@ -95,16 +95,16 @@ def shapes(report: Report) -> list[dict[str, Any]]:
     constants = {(fact.frame, fact.text): fact for fact in facts if fact.kind == "specialized"}
     symbols = [
         (
-            wording.frame_label(report, one.frame),
-            one.symbol,
-            readable(one.source),
-            one.value or "not known",
-            one.range or "not known",
-            _constant(report, one.specialized, constants.get((one.frame, one.symbol))),
+            wording.frame_label(report, symbol.frame),
+            symbol.symbol,
+            readable(symbol.source),
+            symbol.value or "not known",
+            symbol.range or "not known",
+            _constant(report, symbol.specialized, constants.get((symbol.frame, symbol.symbol))),
         )
-        for one in report.run.symbols
+        for symbol in report.run.symbols
     ]
-    known = {(one.frame, one.symbol) for one in report.run.symbols}
+    known = {(item.frame, item.symbol) for item in report.run.symbols}
     rest = [
         (
             wording.frame_label(report, fact.frame),
@@ -125,7 +125,7 @@ def shapes(report: Report) -> list[dict[str, Any]]:
         _cut("Symbols", headings, [*symbols, *rest]),
         _cut("Conditions on symbols", ("compilation", "condition", "asked for at"), conditions),
     )
-    return [one for one in found if one["rows"]]
+    return [record for record in found if record["rows"]]
 
 
 def _cut(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:

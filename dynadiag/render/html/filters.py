@@ -12,7 +12,7 @@ from dynadiag.model.report import Finding, GraphBreak, Report
 RANKS_AT_MOST = 16
 RULES = "".join(
     [
-        *(f"main:has(#only-{one}:checked) article.{other}{{display:none}}" for one, other in (("mine", "library"), ("library", "mine"))),
+        *(f"main:has(#only-{text}:checked) article.{other}{{display:none}}" for text, other in (("mine", "library"), ("library", "mine"))),
         *(f"main:has(#rank-{rank}:checked) article.ranked:not(.rank-{rank}){{display:none}}" for rank in range(RANKS_AT_MOST)),
     ]
 )
@@ -25,22 +25,22 @@ class Filters:
     def __init__(self, report: Report) -> None:
         self.report = report
         self._sites = {site.id: site for site in report.graph_breaks}
-        self._frames: dict[str, str | None] = {one.id: one.frame for one in report.run.graphs}
-        self._frames |= {one.id: one.frame for one in report.recompiles}
-        self._frames |= {one.id: one.frame for one in report.fallbacks}
-        self._fallbacks = {one.id: one for one in report.fallbacks}
-        self._frames |= {one.id: one.id for one in report.run.frames}
+        self._frames: dict[str, str | None] = {graph.id: graph.frame for graph in report.run.graphs}
+        self._frames |= {recompile.id: recompile.frame for recompile in report.recompiles}
+        self._frames |= {fallback.id: fallback.frame for fallback in report.fallbacks}
+        self._fallbacks = {item.id: item for item in report.fallbacks}
+        self._frames |= {element.id: element.id for element in report.run.frames}
         self._processes = {frame.id: frame.key.process for frame in report.run.frames}
         self._ranks = {process.index: process.rank for process in report.run.processes if process.rank is not None}
         self.used: set[str] = set()
 
-    def of_finding(self, one: Finding) -> str:
+    def of_finding(self, finding: Finding) -> str:
         """Its classes: a graph break is a library's where Dynamo stopped in one, anything else where its line is in one."""
-        sites = [self._sites[name] for name in one.evidence if name in self._sites]
-        places = [site.torch_frame or site.own_frame for site in sites] or [one.where]
-        frames = [self._frames.get(name) for name in one.evidence]
+        sites = [self._sites[name] for name in finding.evidence if name in self._sites]
+        places = [site.torch_frame or site.own_frame for site in sites] or [finding.where]
+        frames = [self._frames.get(name) for name in finding.evidence]
         processes = {self._processes[frame] for frame in frames if frame is not None and frame in self._processes}
-        fallbacks = [self._fallbacks[name] for name in one.evidence if name in self._fallbacks]
+        fallbacks = [self._fallbacks[name] for name in finding.evidence if name in self._fallbacks]
         if any(each.events > 1 and not each.processes for each in fallbacks):
             return self._classes(places, ())
         return self._classes(places, processes.union(*(site.processes for site in sites), *(each.processes for each in fallbacks)))

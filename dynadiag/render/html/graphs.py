@@ -71,10 +71,10 @@ class _Maker:
         rows = self._rows(graph)
         forms = [
             self._form(graph, rows, names if listings else None),
-            *(self._code(one, names) for one in listings),
-            *(self._form(one, rows) for one in lowered),
+            *(self._code(listing, names) for listing in listings),
+            *(self._form(item, rows) for item in lowered),
         ]
-        wanted = [graph.id, *(one.id for one in listings), *(one.id for one in lowered)]
+        wanted = [graph.id, *(element.id for element in listings), *(entry.id for entry in lowered)]
         shown = [form for form in forms if form is not None]
         return {
             "id": own_id(graph.id, "g"),
@@ -115,9 +115,9 @@ class _Maker:
                 called[stack[-1].file, stack[-1].line] |= dict.fromkeys(row for row in above if row is not None)
         return {**self.rows, **{place: " ".join(found) for place, found in called.items() if found}}
 
-    def _form(self, one: Graph, rows: Mapping[tuple[str, int], str], names: dict[str, str] | None = None) -> dict[str, Any] | None:
+    def _form(self, graph: Graph, rows: Mapping[tuple[str, int], str], names: dict[str, str] | None = None) -> dict[str, Any] | None:
         """The text of a graph; the rows of its nodes go to `names`."""
-        text = self._text(one.text)
+        text = self._text(graph.text)
         if text is None:
             return None
         length = len(text)
@@ -126,25 +126,25 @@ class _Maker:
             text = "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in lines)
         if names is not None:
             names.update(rows_of_names(text, rows, _LONGEST_TEXT))
-        order = tuple(_FORMS).index(one.kind) if one.kind in _FORMS else len(_FORMS)
+        order = tuple(_FORMS).index(graph.kind) if graph.kind in _FORMS else len(_FORMS)
         return self._shown(
-            one.id,
-            _FORMS.get(one.kind, clean(one.kind, limit=40)),
+            graph.id,
+            _FORMS.get(graph.kind, clean(graph.kind, limit=40)),
             text,
             graph_text(text, rows, _LONGEST_TEXT, colour=self._colour(text)),
             order,
             length,
         )
 
-    def _code(self, one: Listing, names: Mapping[str, str]) -> dict[str, Any] | None:
-        text = self._text(one.text)
+    def _code(self, listing: Listing, names: Mapping[str, str]) -> dict[str, Any] | None:
+        text = self._text(listing.text)
         if text is None:
             return None
         found, length = _AOT_ID.match(text), len(text)
         title = f"Inductor's output code{f' of {found[1]}' if found else ''}"
         text = _without_middle(text, _LONGEST_TEXT)
         parts = output_code(text, names, _LONGEST_TEXT, colour=self._colour(text))
-        made = self._shown(one.id, title, text, parts, len(_FORMS) + 1, length)
+        made = self._shown(listing.id, title, text, parts, len(_FORMS) + 1, length)
         return made if len(text) == length else {**made, "cut": f"{len(text):,} of {length:,} characters: kernels are left out."}
 
     def _colour(self, text: str) -> bool:
@@ -232,10 +232,10 @@ def graphs(report: Report, rows: Mapping[tuple[str, int], str], directory: Path 
         for graph in sorted(own[:GRAPHS_AT_MOST], key=lambda graph: graph.id not in near)
     }
     notes = [f"{GRAPHS_AT_MOST} of {len(own):,} graphs are listed"] if len(own) > GRAPHS_AT_MOST else []
-    if count := sum(not one["pictures"] for one in made.values()):
+    if count := sum(not record["pictures"] for record in made.values()):
         notes.append(f"{wording.plural(count, 'graph')} without picture in this page; `dynadiag graph RUN ID --svg` draws each")
-    left = [name for one in made.values() for name in one["left"]]
-    cut = any(form["cut"] for one in made.values() for form in one["forms"])
+    left = [name for mapping in made.values() for name in mapping["left"]]
+    cut = any(form["cut"] for item in made.values() for form in item["forms"])
     if left or cut:
         said = [f"{wording.plural(len(left), 'text')} not in this page"] if left else []
         said += [f"{'l' if left else 'L'}ong texts are cut"] if cut else []
@@ -286,12 +286,12 @@ def _read(ref: PayloadRef | None) -> str | None:
 
 def guards(report: Report) -> list[dict[str, Any]]:
     """The guards of each frame, with the tree of them as long as there is room."""
-    trees = {one.frame: one for one in report.run.listings if one.kind == "guards"}
-    costs = {(one.frame, one.attempt): one for one in report.run.guard_costs}
+    trees = {item.frame: item for item in report.run.listings if item.kind == "guards"}
+    costs = {(guard_cost.frame, guard_cost.attempt): guard_cost for guard_cost in report.run.guard_costs}
     room, made = TREE_BYTES, []
-    for one in report.guards[:ROWS_AT_MOST]:
-        listing = trees.get(one.frame)
-        shown = _guard(one, report)
+    for guard in report.guards[:ROWS_AT_MOST]:
+        listing = trees.get(guard.frame)
+        shown = _guard(guard, report)
         text = _read(listing.text) if listing is not None and room > 0 else None
         if listing is not None:
             shown["tree_of"] = clean(listing.id, limit=20)
@@ -317,22 +317,24 @@ def _cost_of_guards(cost: GuardCost | None) -> str:
     )
 
 
-def _guard(one: GuardReport, report: Report) -> dict[str, Any]:
+def _guard(guard_report: GuardReport, report: Report) -> dict[str, Any]:
     """The guards of one frame: their number, kinds and cost, the most expensive and unusual ones, and those that failed."""
-    latency = "" if one.latency_us is None else f", {one.latency_us:,.1f} µs a check"
-    kinds = ", ".join(f"{clean(kind, limit=40)} {count:,}" for kind, count in sorted(one.by_kind.items(), key=lambda item: -item[1]))
+    latency = "" if guard_report.latency_us is None else f", {guard_report.latency_us:,.1f} µs a check"
+    kinds = ", ".join(
+        f"{clean(kind, limit=40)} {count:,}" for kind, count in sorted(guard_report.by_kind.items(), key=lambda item: -item[1])
+    )
     columns = [{"heading": name, "numeric": False} for name in ("kind", "source", "code", "asked for by")]
-    kept = dict.fromkeys((*one.dearest, *one.odd))
+    kept = dict.fromkeys((*guard_report.dearest, *guard_report.odd))
     rows = [plain_row(guard.kind, readable(guard.source), guard.code, guard.origin or "") for guard in kept]
     return {
-        "frame": frame_title(report, one.frame),
-        "said": f"{wording.plural(one.count, 'guard')}{latency}",
+        "frame": frame_title(report, guard_report.frame),
+        "said": f"{wording.plural(guard_report.count, 'guard')}{latency}",
         "kinds": kinds,
-        "rows": {"title": f"Guards of {one.frame}", "columns": columns, "rows": rows} if rows else None,
+        "rows": {"title": f"Guards of {guard_report.frame}", "columns": columns, "rows": rows} if rows else None,
         "tree": "",
         "tree_of": "",
         "tree_said": "",
         "tree_cost": "",
-        "failed": [clean(text, limit=400) for text in one.failed[:FAILED_AT_MOST]],
-        "failed_left": max(0, len(one.failed) - FAILED_AT_MOST),
+        "failed": [clean(text, limit=400) for text in guard_report.failed[:FAILED_AT_MOST]],
+        "failed_left": max(0, len(guard_report.failed) - FAILED_AT_MOST),
     }

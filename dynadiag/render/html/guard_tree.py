@@ -50,16 +50,16 @@ def tree(text: str, parts: Mapping[str, float] | None = None) -> tuple[Markup, i
 
 def _list(node: _Node, parts: Mapping[str, float]) -> Iterator[Markup]:
     yield Markup('<ul class="tree">')
-    for one in node.inside:
-        if one.inside:
-            opened = " open" if one.depth == 0 or one.checks <= _SMALL else ""
+    for item in node.inside:
+        if item.inside:
+            opened = " open" if item.depth == 0 or item.checks <= _SMALL else ""
             yield Markup("<li><details{}><summary>{} <span class='dim'>{}</span></summary>").format(
-                Markup(opened), _said(one.text, parts), f"· {plural(one.checks, 'check')}"
+                Markup(opened), _said(item.text, parts), f"· {plural(item.checks, 'check')}"
             )
-            yield from _list(one, parts)
+            yield from _list(item, parts)
             yield Markup("</details></li>\n")
         else:
-            yield Markup("<li>{}</li>\n").format(_said(one.text, parts))
+            yield Markup("<li>{}</li>\n").format(_said(item.text, parts))
     yield Markup("</ul>")
 
 

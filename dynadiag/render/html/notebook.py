@@ -26,6 +26,6 @@ def render(report: Report) -> str:
         warnings=[text for text in (wording.failed_passes(report), cut_short(report)) if text],
         ladder="" if drawing is None else f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}",
         ladder_alt="The lines of the compiled functions, each marked as compiled, as a graph break, or as run in Python",
-        findings=[finding_entry(one, base) for one in report.findings[:FINDINGS_AT_MOST]],
+        findings=[finding_entry(finding, base) for finding in report.findings[:FINDINGS_AT_MOST]],
         hidden=max(0, len(report.findings) - FINDINGS_AT_MOST),
     )

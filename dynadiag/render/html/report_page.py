@@ -43,11 +43,17 @@ def render(report: Report, directory: Path | None = None) -> str:
     filters, changed = Filters(report), frozenset(report.changed_sources)
     parts: dict[str, Any] = {
         "findings": [
-            {**finding_entry(one, base), "of": filters.of_finding(one), "changed": one.where is not None and one.where.file in changed}
-            for one in report.findings[:FINDINGS_AT_MOST]
+            {
+                **finding_entry(finding, base),
+                "of": filters.of_finding(finding),
+                "changed": finding.where is not None and finding.where.file in changed,
+            }
+            for finding in report.findings[:FINDINGS_AT_MOST]
         ],
         "functions": list(_functions(found, base, changed, _tips(report))),
-        "breaks": [{**_break(one, base), "of": filters.of_break(one)} for one in report.graph_breaks[:ROWS_AT_MOST]],
+        "breaks": [
+            {**_break(graph_break, base), "of": filters.of_break(graph_break)} for graph_break in report.graph_breaks[:ROWS_AT_MOST]
+        ],
         "choices": filters.choices(),
         "matrices": list(tables.matrices(report)),
         "bars": tables.bars(report),
@@ -77,7 +83,7 @@ def render(report: Report, directory: Path | None = None) -> str:
         bars_legend=bars_legend(found),
         bars_named=found.bars[1:],
         ladder_notes=found.notes,
-        tables={place: [tables.linked(one, anchors) for one in some] for place, some in placed.items()},
+        tables={place: [tables.linked(record, anchors) for record in some] for place, some in placed.items()},
         graph_notes=graph_notes,
         anchors=anchors,
         environment=tables.environment(report),
@@ -116,21 +122,25 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
 
 def _anchors(parts: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> Set[str]:
     """The ids of entries that are in the page: of many only the first are."""
-    entries = [one["id"] for name in ("findings", "breaks", "graphs") for one in parts[name]]
+    entries = [part["id"] for name in ("findings", "breaks", "graphs") for part in parts[name]]
     return {*entries, *(row["id"] for table in (*tables, *parts["matrices"]) for row in table["rows"])}
 
 
 def _placed(listed: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """The tables by where they stand: what was compiled again or not at all, what else was found, the list of all frames."""
-    places = {one["anchor"]: "before_graphs" if one["title"] in _BEFORE_GRAPHS else "after_guards" for one in listed} | {"frames": "last"}
-    return {place: [one for one in listed if places[one["anchor"]] == place] for place in ("before_graphs", "after_guards", "last")}
+    places = {record["anchor"]: "before_graphs" if record["title"] in _BEFORE_GRAPHS else "after_guards" for record in listed} | {
+        "frames": "last"
+    }
+    return {
+        place: [mapping for mapping in listed if places[mapping["anchor"]] == place] for place in ("before_graphs", "after_guards", "last")
+    }
 
 
 def _sections(parts: Mapping[str, Any], placed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
     """The links at the top, in the order of the page: that of a person who looks for a cause."""
 
     def listed(place: str) -> Iterator[tuple[str, str]]:
-        return ((one["anchor"], one["title"]) for one in placed[place])
+        return ((mapping["anchor"], mapping["title"]) for mapping in placed[place])
 
     def known(*names: tuple[str, str]) -> Iterator[tuple[str, str]]:
         return ((name, title) for name, title in names if parts[name])
@@ -152,54 +162,54 @@ def _sections(parts: Mapping[str, Any], placed: Mapping[str, Sequence[Mapping[st
 # -- findings and breaks
 
 
-def finding_entry(one: Finding, base: Path | None) -> dict[str, Any]:
+def finding_entry(finding: Finding, base: Path | None) -> dict[str, Any]:
     """What a template shows of a finding."""
-    names = [name for name in one.evidence if OURS.match(name)]
+    names = [name for name in finding.evidence if OURS.match(name)]
     return {
-        "id": own_id(one.id, "n"),
-        "severity": one.severity if one.severity in ("error", "warning", "note") else "note",
-        "code": clean(one.code, limit=40),
-        "title": clean(one.title),
-        "place": wording.place(one.where, base) if one.where else "",
-        "source": coloured([one.where.code])[0] if one.where and one.where.code else "",
-        "why": clean_block(one.why, limit=2000),
-        "fix": [_advice(*each) for each in wording.advice_labels(one.fix)],
-        "cost": wording.cost(one.cost) if one.cost else "",
+        "id": own_id(finding.id, "n"),
+        "severity": finding.severity if finding.severity in ("error", "warning", "note") else "note",
+        "code": clean(finding.code, limit=40),
+        "title": clean(finding.title),
+        "place": wording.place(finding.where, base) if finding.where else "",
+        "source": coloured([finding.where.code])[0] if finding.where and finding.where.code else "",
+        "why": clean_block(finding.why, limit=2000),
+        "fix": [_advice(*each) for each in wording.advice_labels(finding.fix)],
+        "cost": wording.cost(finding.cost) if finding.cost else "",
         "evidence": names[:12],
         "more": f" and {len(names) - 12} more" if len(names) > 12 else "",
     }
 
 
-def _advice(label: str, one: Advice) -> dict[str, Any]:
-    imports = [clean(text) for text in one.imports]
-    before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (one.before, one.after))
-    return {"label": label.capitalize(), "text": clean_block(one.text, limit=2000), "before": before, "after": after, "imports": imports}
+def _advice(label: str, advice: Advice) -> dict[str, Any]:
+    imports = [clean(text) for text in advice.imports]
+    before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (advice.before, advice.after))
+    return {"label": label.capitalize(), "text": clean_block(advice.text, limit=2000), "before": before, "after": after, "imports": imports}
 
 
-def _break(one: GraphBreak, base: Path | None) -> dict[str, Any]:
-    where = one.own_frame or one.torch_frame
-    inner = one.torch_frame if one.torch_frame is not None and not _same(one.torch_frame, where) else None
+def _break(graph_break: GraphBreak, base: Path | None) -> dict[str, Any]:
+    where = graph_break.own_frame or graph_break.torch_frame
+    inner = graph_break.torch_frame if graph_break.torch_frame is not None and not _same(graph_break.torch_frame, where) else None
     return {
-        "id": own_id(one.id, "b"),
-        "gb": clean(one.gb_id or "no id", limit=20),
-        "address": page_address(one.gb_id or ""),
-        "reason": clean(one.reason),
+        "id": own_id(graph_break.id, "b"),
+        "gb": clean(graph_break.gb_id or "no id", limit=20),
+        "address": page_address(graph_break.gb_id or ""),
+        "reason": clean(graph_break.reason),
         "place": wording.place(where, base),
         "inner": wording.place(inner, base) if inner else "",
-        "events": wording.plural(one.events, "event"),
-        "explanation": clean_block(one.explanation or ""),
-        "hints": [clean_block(hint) for hint in one.hints[:12]],
-        "fix": [_advice(*each) for each in wording.advice_labels(one.advice)],
-        "unadvised": clean(one.unadvised or "").rstrip("."),
-        "doubts": [clean_block(doubt) for doubt in one.doubts],
-        "graphs": [name for name in dict.fromkeys((*one.graphs_before, *one.graphs_after)) if OURS.match(name)][:20],
-        "context": clean(one.context or "", limit=400),
-        "stack": "\n".join(f"{wording.place(place, base)}\n    {clean(place.code or '')}" for place in one.stack[-40:]),
+        "events": wording.plural(graph_break.events, "event"),
+        "explanation": clean_block(graph_break.explanation or ""),
+        "hints": [clean_block(hint) for hint in graph_break.hints[:12]],
+        "fix": [_advice(*each) for each in wording.advice_labels(graph_break.advice)],
+        "unadvised": clean(graph_break.unadvised or "").rstrip("."),
+        "doubts": [clean_block(doubt) for doubt in graph_break.doubts],
+        "graphs": [name for name in dict.fromkeys((*graph_break.graphs_before, *graph_break.graphs_after)) if OURS.match(name)][:20],
+        "context": clean(graph_break.context or "", limit=400),
+        "stack": "\n".join(f"{wording.place(place, base)}\n    {clean(place.code or '')}" for place in graph_break.stack[-40:]),
     }
 
 
-def _same(one: Location, other: Location | None) -> bool:
-    return other is not None and (one.file, one.line) == (other.file, other.line)
+def _same(location: Location, other: Location | None) -> bool:
+    return other is not None and (location.file, location.line) == (other.file, other.line)
 
 
 # -- the ladder
@@ -207,26 +217,26 @@ def _same(one: Location, other: Location | None) -> bool:
 
 def _tips(report: Report) -> dict[str, str]:
     """What a pointer over the name of a graph shows, by its id."""
-    frames = {one.id: wording.frame_label(report, one.id) for one in report.run.frames}
+    frames = {frame.id: wording.frame_label(report, frame.id) for frame in report.run.frames}
     return {
-        one.id: f"graph of {frames.get(one.frame, 'an unknown frame')}, {wording.plural(one.size or 0, 'operator')}"
-        f"{': ' if one.ops else ''}{wording.top_ops(one.ops, 6)}"
-        for one in report.run.graphs
+        graph.id: f"graph of {frames.get(graph.frame, 'an unknown frame')}, {wording.plural(graph.size or 0, 'operator')}"
+        f"{': ' if graph.ops else ''}{wording.top_ops(graph.ops, 6)}"
+        for graph in report.run.graphs
     }
 
 
 def _functions(found: Ladder, base: Path | None, changed: Set[str], tips: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for number, one in enumerate(found.functions):
-        if not one.rungs:
+    for number, function in enumerate(found.functions):
+        if not function.rungs:
             continue
-        texts = coloured([rung.code for rung in one.rungs])
+        texts = coloured([rung.code for rung in function.rungs])
         yield {
-            "name": clean(one.name, limit=100),
-            "place": wording.path(one.file, base) + ("" if one.line is None else f":{one.line}"),
-            "said": clean(one.said),
-            "changed": one.file in changed,
-            "depth": one.depth,
-            "matters": one.matters,
+            "name": clean(function.name, limit=100),
+            "place": wording.path(function.file, base) + ("" if function.line is None else f":{function.line}"),
+            "said": clean(function.said),
+            "changed": function.file in changed,
+            "depth": function.depth,
+            "matters": function.matters,
             "rows": [
                 {
                     "at": f"{number}-{rung.line}",
@@ -241,7 +251,7 @@ def _functions(found: Ladder, base: Path | None, changed: Set[str], tips: Mappin
                     "graphs": [(name, tips.get(name, "")) for name in rung.graphs[:3] if OURS.match(name)],
                     "breaks": _chips(rung.breaks, rung.marks),
                 }
-                for rung, text in zip(one.rungs, texts, strict=True)
+                for rung, text in zip(function.rungs, texts, strict=True)
             ],
         }
 
@@ -263,4 +273,6 @@ def _chips(names: Sequence[str], marks: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _rows_of(found: Ladder) -> dict[tuple[str, int], str]:
-    return {(one.file, rung.line): f"{number}-{rung.line}" for number, one in enumerate(found.functions) for rung in one.rungs}
+    return {
+        (function.file, rung.line): f"{number}-{rung.line}" for number, function in enumerate(found.functions) for rung in function.rungs
+    }

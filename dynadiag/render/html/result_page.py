@@ -17,16 +17,17 @@ _BLOCK_LINES = 2000
 
 def render(told: Document) -> str:
     """The page: verdict, the command, key figures, then the sections; those that have nothing to show are left out."""
-    shown = [one for one in told.sections if one.has_text or one.pictures]
-    parts = [_section(one, f"{slug(one.title)}-{number}", told.name) for number, one in enumerate(shown)]
+    shown = [section for section in told.sections if section.has_text or section.pictures]
+    parts = [_section(item, f"{slug(item.title)}-{number}", told.name) for number, item in enumerate(shown)]
     lines = [
-        {"word": clean(one.word), "what": clean(one.what), "said": clean(one.said, limit=2000), "tone": one.tone} for one in told.headlines
+        {"word": clean(headline.word), "what": clean(headline.what), "said": clean(headline.said, limit=2000), "tone": headline.tone}
+        for headline in told.headlines
     ]
     return page(
         "result.html",
         title=clean(told.title),
         version=dynadiag.__version__,
-        sections=[("verdict", "Verdict"), *((one["anchor"], one["title"]) for one in parts)],
+        sections=[("verdict", "Verdict"), *((part["anchor"], part["title"]) for part in parts)],
         first=lines[0] if lines else None,
         others=lines[1:],
         facts=[clean(fact) for fact in told.facts],
@@ -37,13 +38,15 @@ def render(told: Document) -> str:
     )
 
 
-def _section(one: Section, anchor: str, name: str) -> dict[str, Any]:
-    made = section_table(one, anchor, name=name)
-    for row in made["rows"] if one.as_entries else ():
+def _section(section: Section, anchor: str, name: str) -> dict[str, Any]:
+    made = section_table(section, anchor, name=name)
+    for row in made["rows"] if section.as_entries else ():
         row["tone"] = next((part["tone"] for part in row["cells"][1]["parts"] if part["tone"]), "plain")
     return made | {
-        "depth": one.depth,
-        "as_entries": one.as_entries,
-        "points": [clean(point, limit=2000) for point in one.points],
-        "block": None if one.block is None else coloured_text(one.block.text, _BLOCK_LINES, colour=one.block.language == "python"),
+        "depth": section.depth,
+        "as_entries": section.as_entries,
+        "points": [clean(point, limit=2000) for point in section.points],
+        "block": None
+        if section.block is None
+        else coloured_text(section.block.text, _BLOCK_LINES, colour=section.block.language == "python"),
     }

@@ -38,17 +38,17 @@ def matrices(report: Report) -> Iterator[dict[str, Any]]:
     known: dict[tuple[int, ...], list[Frame]] = defaultdict(list)
     for frame in report.run.frames:
         known[_code_of(frame)].append(frame)
-    for one in report.recompiles:
-        found = report.run.frame(one.frame)
-        groups[(-1,) if found is None else _code_of(found)].append(one)
+    for recompile in report.recompiles:
+        found = report.run.frame(recompile.frame)
+        groups[(-1,) if found is None else _code_of(found)].append(recompile)
     for key, versions in list(groups.items())[:40]:
-        sources = list(dict.fromkeys(change.source for one in versions for change in one.changed))[:12]
+        sources = list(dict.fromkeys(change.source for version in versions for change in version.changed))[:12]
         if not sources:
             continue
         words = _words(report, versions)
         frames = known.get(key, [])
         name = wording.frame_name(frames[0].name if frames else None)
-        rows = [_version(one, report, sources) for one in versions[:ROWS_AT_MOST]]
+        rows = [_version(item, report, sources) for item in versions[:ROWS_AT_MOST]]
         if len(frames) > 1 and frames[1].id == versions[0].frame:
             before = {change.source: clean(wording.value_words(change.old or "?"), limit=60) for change in versions[0].changed}
             cells = [_cell_of(_version_name(report, frames[0].id)), *(_cell_of(before.get(source, "")) for source in sources)]
@@ -60,7 +60,7 @@ def matrices(report: Report) -> Iterator[dict[str, Any]]:
 
 def _words(report: Report, versions: Sequence[Recompile]) -> Mapping[str, str]:
     """By source what the table of recompiles calls a value of Python's stack (`___stack0`), where it has just one name for it."""
-    wanted = {one.id: [change for change in one.changed if "___stack" in change.source] for one in versions}
+    wanted = {version.id: [change for change in version.changed if "___stack" in change.source] for version in versions}
     found: dict[str, set[str]] = defaultdict(set)
     for row in report.transitions:
         for change in (change for name in row.recompiles for change in wanted.get(name, ())):
@@ -79,14 +79,14 @@ def _version_name(report: Report, frame_id: str) -> str:
     return frame_id if frame is None else f"{frame.id} [{frame.key.text}]"
 
 
-def _version(one: Recompile, report: Report, sources: Sequence[str]) -> dict[str, Any]:
-    changes = {change.source: change for change in one.changed}
-    cells = [{"parts": [_part(f"{_version_name(report, one.frame)} {one.id}", code=True)], "numeric": False, "changed": False}]
+def _version(recompile: Recompile, report: Report, sources: Sequence[str]) -> dict[str, Any]:
+    changes = {change.source: change for change in recompile.changed}
+    cells = [{"parts": [_part(f"{_version_name(report, recompile.frame)} {recompile.id}", code=True)], "numeric": False, "changed": False}]
     for source in sources:
         change = changes.get(source)
         values = [] if change is None else [clean(wording.value_words(text or "?"), limit=60) for text in (change.old, change.new)]
         cells.append({"parts": [_part(" → ".join(values))], "numeric": False, "changed": change is not None})
-    return {"id": own_id(one.id, "r"), "cells": cells}
+    return {"id": own_id(recompile.id, "r"), "cells": cells}
 
 
 def _part(text: str, *, code: bool = False, before: str = "", href: str = "", tone: Tone = "plain") -> dict[str, Any]:
@@ -98,22 +98,22 @@ def bars(report: Report) -> dict[str, Any] | None:
     time = report.compile_time
     if time is None or not time.frames or not time.total_s:
         return None
-    longest = max(one.total_s for one in time.frames) or 1.0
-    shown = sorted(time.frames, key=lambda one: -one.total_s)[:BARS_AT_MOST]
+    longest = max(element.total_s for element in time.frames) or 1.0
+    shown = sorted(time.frames, key=lambda entry: -entry.total_s)[:BARS_AT_MOST]
     order = {frame.id: number for number, frame in enumerate(report.run.frames)}
     rows = []
-    for number, one in enumerate(sorted(shown, key=lambda one: order.get(one.frame, 0))):
-        phases = sorted(one.phases.items(), key=lambda item: -item[1])[:8]
+    for number, frame_time in enumerate(sorted(shown, key=lambda one: order.get(one.frame, 0))):
+        phases = sorted(frame_time.phases.items(), key=lambda item: -item[1])[:8]
         spent = ", ".join(f"{clean(name, limit=40)} {wording.seconds(value)}" for name, value in phases)
-        label = wording.frame_label(report, one.frame)
+        label = wording.frame_label(report, frame_time.frame)
         rows.append(
             {
                 "y": number * 20,
                 "name": label if len(label) <= 46 else label[:45] + "…",
                 "tip": f"{label}: {spent}",
-                "width": round(400 * one.total_s / longest, 1),
-                "lost": round(400 * min(one.thrown_away_s or 0, one.total_s) / longest, 1),
-                "said": wording.seconds(one.total_s),
+                "width": round(400 * frame_time.total_s / longest, 1),
+                "lost": round(400 * min(frame_time.thrown_away_s or 0, frame_time.total_s) / longest, 1),
+                "said": wording.seconds(frame_time.total_s),
             }
         )
     lost = f"; {wording.seconds(time.thrown_away_s)} of it thrown away by restarts" if time.thrown_away_s else ""
@@ -127,15 +127,17 @@ def bars(report: Report) -> dict[str, Any] | None:
 def _frames(report: Report) -> dict[str, Any]:
     """Each compilation of a frame: how it ended, in which time, with how many guards."""
     frames = report.run.frames[:ROWS_AT_MOST]
-    spent = {one.frame: one.total_s for one in report.compile_time.frames} if report.compile_time else {}
-    several = len({one.key.process for one in frames}) > 1
+    spent = {frame_time.frame: frame_time.total_s for frame_time in report.compile_time.frames} if report.compile_time else {}
+    several = len({item.key.process for item in frames}) > 1
     rows = []
-    for one in frames:
-        time = wording.seconds(spent[one.id]) if one.id in spent else ""
-        place = "" if one.file is None else wording.place(Location(one.file, one.line), wording.base_folder(report.run))
-        guards = f"{one.guards.count:,}" if one.guards else ""
-        rank = [rank_text(report.run, (one.key.process,)) or "not known"] if several else []
-        rows.append(plain_row(one.id, *rank, one.key.text, wording.frame_name(one.name), one.outcome, place, time, guards, name=one.id))
+    for frame in frames:
+        time = wording.seconds(spent[frame.id]) if frame.id in spent else ""
+        place = "" if frame.file is None else wording.place(Location(frame.file, frame.line), wording.base_folder(report.run))
+        guards = f"{frame.guards.count:,}" if frame.guards else ""
+        rank = [rank_text(report.run, (frame.key.process,)) or "not known"] if several else []
+        rows.append(
+            plain_row(frame.id, *rank, frame.key.text, wording.frame_name(frame.name), frame.outcome, place, time, guards, name=frame.id)
+        )
     headings = ("id", *(["process"] if several else []), "compile id", "function", "outcome", "begins at", "compile time", "guards")
     left = len(report.run.frames) - len(frames)
     return {
@@ -154,31 +156,31 @@ def _frames(report: Report) -> dict[str, Any]:
 def tables(report: Report) -> list[dict[str, Any]]:
     """The frames, and the sections of the other renderers but those that the page shows in its own way."""
     detail = Detail(base=wording.base_folder(report.run), verbose=True, show_free=True)
-    listed = (one for one in sections(report, detail) if one.title not in ("Captured graphs", "Compile time"))
-    found = [section_table(replace(one, as_entries=False), f"table-{number}") for number, one in enumerate(listed)]
+    listed = (section for section in sections(report, detail) if section.title not in ("Captured graphs", "Compile time"))
+    found = [section_table(replace(item, as_entries=False), f"table-{number}") for number, item in enumerate(listed)]
     return [*found, *([_frames(report)] if report.run.frames else [])]
 
 
-def section_table(one: Section, anchor: str, *, name: str = "report.json") -> dict[str, Any]:
+def section_table(section: Section, anchor: str, *, name: str = "report.json") -> dict[str, Any]:
     """The section with its texts cleaned and its first rows; `name` is the file that has the others."""
-    shown = one.items[:ROWS_AT_MOST]
-    cells = [one.row(item) for item in shown]
+    shown = section.items[:ROWS_AT_MOST]
+    cells = [section.row(item) for item in shown]
     plain = [["x" if cell else "" for cell in row] for row in cells]
-    columns, _ = without_empty(one.columns, plain) if plain else ([], [])
-    used = range(len(one.columns)) if one.as_entries else [at for at, column in enumerate(one.columns) if column in columns]
-    left = len(one.items) - len(shown)
+    columns, _ = without_empty(section.columns, plain) if plain else ([], [])
+    used = range(len(section.columns)) if section.as_entries else [at for at, column in enumerate(section.columns) if column in columns]
+    left = len(section.items) - len(shown)
     return {
         "anchor": anchor,
-        "title": one.title,
-        "said": clean(one.said, limit=2000),
-        "lines": [clean(line, limit=2000) for line in one.lines],
-        "columns": [one.columns[at] for at in used],
-        "rows": [{"id": _row_id(row), "cells": [_cell(row[at], numeric=one.columns[at].numeric) for at in used]} for row in cells],
+        "title": section.title,
+        "said": clean(section.said, limit=2000),
+        "lines": [clean(line, limit=2000) for line in section.lines],
+        "columns": [section.columns[at] for at in used],
+        "rows": [{"id": _row_id(row), "cells": [_cell(row[at], numeric=section.columns[at].numeric) for at in used]} for row in cells],
         "hidden": f"{left:,} more in {name}" if left else "",
-        "closing": clean(one.closing),
+        "closing": clean(section.closing),
         "pictures": [
             {"alt": clean(alt), "source": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"}
-            for svg, alt in one.pictures
+            for svg, alt in section.pictures
         ],
     }
 
@@ -186,12 +188,12 @@ def section_table(one: Section, anchor: str, *, name: str = "report.json") -> di
 def linked(table: dict[str, Any], anchors: Set[str]) -> dict[str, Any]:
     """The table with links only to what is in the page."""
 
-    def cell(one: dict[str, Any]) -> dict[str, Any]:
-        return {**one, "parts": [part if part["href"][1:] in anchors else {**part, "href": ""} for part in one["parts"]]}
+    def cell(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "parts": [part if part["href"][1:] in anchors else {**part, "href": ""} for part in record["parts"]]}
 
     return {
         **table,
-        "rows": [{**row, "cells": [cell(one) if "plain" not in one else one for one in row["cells"]]} for row in table["rows"]],
+        "rows": [{**row, "cells": [cell(item) if "plain" not in item else item for item in row["cells"]]} for row in table["rows"]],
     }
 
 
@@ -255,4 +257,4 @@ def options(report: Report) -> dict[str, Any]:
     """The options that were not at their defaults, of the first process that has some."""
     config = next((process.config for process in report.run.processes if process.config), {})
     options = [(f"{area}.{name}", str(value)) for area, names in config.items() for name, value in sorted(names.items())]
-    return _pairs("Options", [one for one in options if one != ("torch.grad_mode", "True")][:ROWS_AT_MOST])
+    return _pairs("Options", [option for option in options if option != ("torch.grad_mode", "True")][:ROWS_AT_MOST])

@@ -40,9 +40,9 @@ def times(report: Report) -> dict[str, Any] | None:
     found = list(_compilations(report))
     if not found:
         return None
-    recompiled = {one.frame for one in report.recompiles}
+    recompiled = {recompile.frame for recompile in report.recompiles}
     gone = {frame.id for frame in report.run.frames if frame.outcome in ("skipped", "failed")}
-    kinds = ["gone" if one.frame in gone else "again" if one.frame in recompiled else "first" for one in found]
+    kinds = ["gone" if item.frame in gone else "again" if item.frame in recompiled else "first" for item in found]
     return {"timeline": _timeline(report, found, kinds), "flame": _flame(report, found)}
 
 
@@ -66,21 +66,21 @@ def _compilations(report: Report) -> Iterator[_Compilation]:
 
 
 def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str]) -> dict[str, Any]:
-    start = min(one.began for one in found)
-    length = max(one.ended for one in found) - start or 1.0
+    start = min(element.began for element in found)
+    length = max(entry.ended for entry in found) - start or 1.0
     rows = list(dict.fromkeys(one.process for one in found))[:PROCESSES_AT_MOST]
     row_of = {process: number for number, process in enumerate(rows)}
     shown = [(one, kind) for one, kind in zip(found, kinds, strict=True) if one.process in row_of]
     longest = sorted(shown, key=lambda pair: pair[0].began - pair[0].ended)[:BARS_AT_MOST]
     bars, table = [], []
-    for one, kind in sorted(longest, key=lambda pair: (pair[0].began, row_of[pair[0].process])):
-        label = f"{wording.frame_label(report, one.frame)}{_backward(one)}"
-        at, took = (one.began - start) / 1e6, (one.ended - one.began) / 1e6
-        place = {"x": round(WIDTH * (one.began - start) / length, 1), "y": row_of[one.process] * _STEP + 16}
-        width = max(1.5, round(WIDTH * (one.ended - one.began) / length, 1))
+    for item, kind in sorted(longest, key=lambda pair: (pair[0].began, row_of[pair[0].process])):
+        label = f"{wording.frame_label(report, item.frame)}{_backward(item)}"
+        at, took = (item.began - start) / 1e6, (item.ended - item.began) / 1e6
+        place = {"x": round(WIDTH * (item.began - start) / length, 1), "y": row_of[item.process] * _STEP + 16}
+        width = max(1.5, round(WIDTH * (item.ended - item.began) / length, 1))
         tip = f"{label}: {_KINDS[kind]}, at {at:.2f} s, took {wording.seconds(took)}"
         bars.append({**place, "width": width, "height": _ROW, "kind": kind, "tip": tip})
-        table.append((label, process_name(report, one.process), f"{at:.2f} s", wording.seconds(took), _KINDS[kind]))
+        table.append((label, process_name(report, item.process), f"{at:.2f} s", wording.seconds(took), _KINDS[kind]))
     left = len(found) - len(bars)
     headings = ("compilation", "process", "began at", "took", "what")
     return {
@@ -98,7 +98,7 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
 
 
 def _said(found: Sequence[_Compilation], length: float) -> str:
-    backwards = sum(bool(_backward(one)) for one in found)
+    backwards = sum(bool(_backward(item)) for item in found)
     later = f" and {wording.plural(backwards, 'backward')} compiled later" if backwards else ""
     return (
         f"{wording.plural(len(found) - backwards, 'compilation')}{later}, in {wording.seconds(length)} from the first to the last. "
@@ -106,8 +106,8 @@ def _said(found: Sequence[_Compilation], length: float) -> str:
     )
 
 
-def _backward(one: _Compilation) -> str:
-    return ", backward" if one.spans[0].name == "entire_backward_compile" else ""
+def _backward(item: _Compilation) -> str:
+    return ", backward" if item.spans[0].name == "entire_backward_compile" else ""
 
 
 def process_name(report: Report, index: int) -> str:
@@ -135,10 +135,10 @@ def _flame(report: Report, found: Sequence[_Compilation]) -> dict[str, Any]:
     """Phases of the same name below the same phases added up, by function: as wide as the time that they took."""
     root = _Flame("")
     names = {frame.id: clean(wording.frame_name(frame.name), limit=60) for frame in report.run.frames}
-    for one in found:
-        took = one.ended - one.began
+    for element in found:
+        took = element.ended - element.began
         root.total += took
-        _add(_entry(root, names.get(one.frame or "", "?"), took), one.spans)
+        _add(_entry(root, names.get(element.frame or "", "?"), took), element.spans)
     boxes: list[dict[str, Any]] = []
     _place(root, 0.0, 0, WIDTH / (root.total or 1.0), boxes)
     phases: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -178,11 +178,11 @@ def _add(top: _Flame, spans: Sequence[Span]) -> None:
 
 
 def _place(node: _Flame, x: float, level: int, scale: float, boxes: list[dict[str, Any]]) -> None:
-    for one in sorted(node.inside.values(), key=lambda inner: -inner.total):
-        width = one.total * scale
+    for item in sorted(node.inside.values(), key=lambda inner: -inner.total):
+        width = item.total * scale
         if width < _LEAST or len(boxes) >= 4 * BARS_AT_MOST or level > DEEPEST:
             continue
-        name = clean(one.name, limit=100)
+        name = clean(item.name, limit=100)
         letters = int((width - 6) / _LETTER)
         boxes.append(
             {
@@ -191,9 +191,9 @@ def _place(node: _Flame, x: float, level: int, scale: float, boxes: list[dict[st
                 "level": level,
                 "width": round(max(0.5, width - 0.5), 1),
                 "text": name if len(name) <= letters else f"{name[: letters - 1]}…" if letters > 4 else "",
-                "tip": f"{name}: {wording.seconds(one.total / 1e6)}, {wording.plural(one.count, 'time')}",
+                "tip": f"{name}: {wording.seconds(item.total / 1e6)}, {wording.plural(item.count, 'time')}",
                 "tone": "frame" if level == 0 else f"tone{level % 3}",
             }
         )
-        _place(one, x, level + 1, scale, boxes)
+        _place(item, x, level + 1, scale, boxes)
         x += width

@@ -111,7 +111,7 @@ def run(settings: dict[str, Any]) -> None:
         with precision, contextlib.nullcontext() if training else torch.no_grad():
             out = step(**batch)
         if training:
-            loss = sum(one.float().sum() for one in tensors_of(out, torch) if one.requires_grad)
+            loss = sum(item.float().sum() for item in tensors_of(out, torch) if item.requires_grad)
             loss.backward()
 
 
@@ -161,14 +161,14 @@ def tensors_of(value: Any, torch: Any) -> list[Any]:
     if isinstance(value, torch.Tensor):
         return [value] if value.is_floating_point() else []
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [one for part in inner for one in tensors_of(part, torch)]
+    return [item for part in inner for item in tensors_of(part, torch)]
 
 
 def _moved(value: Any, device: str) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)(_moved(one, device) for one in value)
+        return type(value)(_moved(item, device) for item in value)
     if isinstance(value, dict):
-        return {key: _moved(one, device) for key, one in value.items()}
+        return {key: _moved(element, device) for key, element in value.items()}
     return value.to(device) if hasattr(value, "to") else value
 
 
@@ -220,7 +220,7 @@ def _transformers(name: str, torch: Any) -> Any:
 def _refuse_large(name: str, make: Callable[[], Any], torch: Any) -> None:
     """Count the parameters on the meta device, where they take no memory."""
     with torch.device("meta"):
-        parameters = sum(one.numel() for one in make().parameters())
+        parameters = sum(parameter.numel() for parameter in make().parameters())
     if parameters > _MOST_PARAMETERS:
         raise CannotBuildError(f"{name} has {parameters:,} parameters; models of more than {_MOST_PARAMETERS:,} are left out")
 

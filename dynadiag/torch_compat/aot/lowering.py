@@ -114,5 +114,5 @@ def _copied(module: GraphModule) -> GraphModule:
     """A copy (compilers rewrite what they get) that returns one flat tuple."""
     graph = Graph()
     output = graph.graph_copy(module.graph, {})
-    graph.output(tuple(tree_leaves(output, is_leaf=lambda one: one is None)))
+    graph.output(tuple(tree_leaves(output, is_leaf=lambda item: item is None)))
     return GraphModule(module, graph)

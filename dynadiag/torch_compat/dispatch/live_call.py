@@ -60,7 +60,7 @@ class RandomState:
     def moved(self) -> bool:
         """Whether random numbers were drawn since this was last asked."""
         now = self._now()
-        drawn = any(not torch.equal(one, other) for one, other in zip(now, self._states, strict=True))
+        drawn = any(not torch.equal(tensor, other) for tensor, other in zip(now, self._states, strict=True))
         self._states = now
         return drawn
 

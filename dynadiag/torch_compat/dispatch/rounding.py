@@ -64,7 +64,7 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation; add the error, in place, to what it has added up."""
         result = self._product(func, args, kwargs or {}) if _may_be_tf32(func.overloadpacket.__name__) else func(*args, **(kwargs or {}))
-        named = {**{one.name: value for one, value in zip(func._schema.arguments, args, strict=False)}, **(kwargs or {})}
+        named = {**{item.name: value for item, value in zip(func._schema.arguments, args, strict=False)}, **(kwargs or {})}
         if _keeps_means(named, result):
             self._off_means(named, result)
         if _is_norm_backward(func, named, result):
@@ -77,7 +77,7 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _product(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What it gives for factors that are off by a rounding of TF32, where they are such that a GPU may take it."""
         unchanged = {*_NO_FACTORS, *(("self",) if "add" in func.overloadpacket.__name__ else ())}
-        names = [one.name for one in func._schema.arguments]
+        names = [argument.name for argument in func._schema.arguments]
 
         def off(value: Any) -> Any:
             if not (isinstance(value, torch.Tensor) and _on_tf32_device(value)):

@@ -25,7 +25,7 @@ def to_saved(torch: Any, value: Any) -> Any:
     for tensor in _tensors(torch, value):
         dtypes.setdefault(_place(tensor), set()).add(tensor.dtype)
     mixed = {place for place, found in dtypes.items() if place and len(found) > 1}
-    return _mapped(value, lambda one: _as_bytes(torch, one) if isinstance(one, torch.Tensor) and _place(one) in mixed else one)
+    return _mapped(value, lambda item: _as_bytes(torch, item) if isinstance(item, torch.Tensor) and _place(item) in mixed else item)
 
 
 def from_saved(torch: Any, value: Any) -> Any:
@@ -33,21 +33,21 @@ def from_saved(torch: Any, value: Any) -> Any:
     if isinstance(value, dict) and _BYTES in value:
         return _from_bytes(torch, value)
     if isinstance(value, dict):
-        return {name: from_saved(torch, one) for name, one in value.items()}
-    return type(value)(from_saved(torch, one) for one in value) if type(value) in (tuple, list) else value
+        return {name: from_saved(torch, item) for name, item in value.items()}
+    return type(value)(from_saved(torch, element) for element in value) if type(value) in (tuple, list) else value
 
 
 def _mapped(value: Any, change: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _mapped(one, change) for name, one in value.items()}
-    return type(value)(_mapped(one, change) for one in value) if type(value) in (tuple, list) else change(value)
+        return {name: _mapped(item, change) for name, item in value.items()}
+    return type(value)(_mapped(element, change) for element in value) if type(value) in (tuple, list) else change(value)
 
 
 def _tensors(torch: Any, value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
-        yield from _tensors(torch, one)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
+        yield from _tensors(torch, item)
 
 
 def _place(tensor: Any) -> int:

@@ -88,16 +88,16 @@ def why_it_cannot_run(module: torch.fx.GraphModule, inputs: Sequence[Layout | An
     with quiet, kept_global_state(), warnings.catch_warnings(), fake, torch.enable_grad():
         warnings.simplefilter("ignore")
         try:
-            module.forward(*[_fake(one) for one in inputs])
+            module.forward(*[_fake(input_) for input_ in inputs])
         except Exception as error:  # noqa: BLE001 - the border around a candidate
             return None if _cannot_tell(error) else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     return None
 
 
-def _fake(one: Layout | Any) -> Any:
-    if not (isinstance(one, tuple) and len(one) == 5 and isinstance(one[2], torch.dtype)):
-        return one
-    shape, stride, dtype, device, requires_grad = one
+def _fake(pair: Layout | Any) -> Any:
+    if not (isinstance(pair, tuple) and len(pair) == 5 and isinstance(pair[2], torch.dtype)):
+        return pair
+    shape, stride, dtype, device, requires_grad = pair
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     return made.requires_grad_() if requires_grad else made
 

@@ -145,16 +145,16 @@ class _Copy:
         module.done.add(name)
         statements = module.binding(name)
         spelled = _spelled(name, value)
-        if spelled is not None and not any(isinstance(one, _DEFINITIONS) for one in statements):
+        if spelled is not None and not any(isinstance(item, _DEFINITIONS) for item in statements):
             if isinstance(value, argparse.Namespace):
                 self._imports["argparse"] = "import argparse"
             self._parts[module.order, statements[0].lineno if statements else 0] = spelled
             return
         imported = _import(name, value)
-        if imported is not None and all(_imports(one) for one in statements):
+        if imported is not None and all(_imports(element) for element in statements):
             self._imports[name] = imported
             return
-        foreign = _named_globally(value) if all(_imports(one) for one in statements) else None
+        foreign = _named_globally(value) if all(_imports(entry) for entry in statements) else None
         if foreign is not None and foreign[1].__name__ != module.name:
             self._need(foreign[0], self._module(foreign[1]))
             if foreign[0] != name:
@@ -162,10 +162,10 @@ class _Copy:
             return
         if not statements:
             raise ValueError(f"it uses {name}, a {type(value).__name__} that no top-level statement creates")
-        for one in statements:
-            self._add(one, module)
-        for one in module.feeding(name):
-            self._add(one, module)
+        for statement in statements:
+            self._add(statement, module)
+        for child in module.feeding(name):
+            self._add(child, module)
 
     def _add(self, statement: ast.stmt, module: _Module) -> None:
         key = module.order, statement.lineno
@@ -191,19 +191,19 @@ class _Module:
         self._lines = linecache.getlines(file)
         if not self._lines:
             raise OSError(f"the text of {self.name} cannot be read")
-        self._body = [one for statement in ast.parse("".join(self._lines)).body for one in _opened(statement)]
-        self._late = any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in self._body)
+        self._body = [child for statement in ast.parse("".join(self._lines)).body for child in _opened(statement)]
+        self._late = any(isinstance(item, ast.ImportFrom) and item.module == "__future__" for item in self._body)
 
     def binding(self, name: str) -> list[ast.stmt]:
         """The last definition of a name, or all assignments to it."""
-        found = [one for one in self._body if name in _bound(one)]
+        found = [statement for statement in self._body if name in _bound(statement)]
         return found[-1:] if found and isinstance(found[-1], _DEFINITIONS) else found
 
     def feeding(self, name: str) -> list[ast.stmt]:
         """What fills an object that an assignment made: `PASSES.append(f)`, `TABLE[op] = f`, `@PASSES.add`, `@register`, which appends."""
-        if not any(isinstance(one, (ast.Assign, ast.AnnAssign)) for one in self.binding(name)):
+        if not any(isinstance(statement, (ast.Assign, ast.AnnAssign)) for statement in self.binding(name)):
             return []
-        return [one for one in self._body if self._feeds(one, name)]
+        return [child for child in self._body if self._feeds(child, name)]
 
     def _feeds(self, statement: ast.stmt, name: str) -> bool:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Attribute):
@@ -213,13 +213,13 @@ class _Module:
         if isinstance(statement, ast.Assign):
             return any(isinstance(target, (ast.Subscript, ast.Attribute)) and _root(target) == name for target in statement.targets)
         if isinstance(statement, _DEFINITIONS):
-            return any(self._decorates(_root(one), name) for one in statement.decorator_list)
+            return any(self._decorates(_root(decorator), name) for decorator in statement.decorator_list)
         return False
 
     def _decorates(self, decorator: str | None, name: str) -> bool:
         if decorator is None or decorator == name:
             return decorator == name
-        return any(isinstance(one, ast.FunctionDef) and name in self.needs(one) for one in self.binding(decorator))
+        return any(isinstance(statement, ast.FunctionDef) and name in self.needs(statement) for statement in self.binding(decorator))
 
     def needs(self, statement: ast.stmt) -> set[str]:
         """The names of the module that a statement reads: as the compiler sees it, so attributes, parameters and local names are none."""
@@ -233,13 +233,13 @@ class _Module:
     def text_of(self, statement: ast.stmt) -> str:
         """Its text without decorators that only register a backend; where annotations are never evaluated, without them."""
         if isinstance(statement, _DEFINITIONS) and not self._late:
-            kept = [one for one in statement.decorator_list if not _registers(one)]
+            kept = [decorator for decorator in statement.decorator_list if not _registers(decorator)]
             lines = self._lines[statement.lineno - 1 : statement.end_lineno]
             spare = len(lines[0]) - len(lines[0].lstrip())
             body = "".join(line[spare:] if not line[:spare].strip() else line for line in lines).rstrip()
-            return "\n".join([*(f"@{ast.unparse(one)}" for one in kept), body])
+            return "\n".join([*(f"@{ast.unparse(expression)}" for expression in kept), body])
         if isinstance(statement, _DEFINITIONS):
-            statement.decorator_list = [one for one in statement.decorator_list if not _registers(one)]
+            statement.decorator_list = [item for item in statement.decorator_list if not _registers(item)]
             return ast.unparse(_Plain().visit(statement))
         return ast.get_source_segment("".join(self._lines), statement) or ast.unparse(statement)
 
@@ -272,9 +272,9 @@ def _bound(statement: ast.stmt) -> set[str]:
     if isinstance(statement, _DEFINITIONS):
         return {statement.name}
     if isinstance(statement, _IMPORTS):
-        return {one.asname or one.name.partition(".")[0] for one in statement.names}
+        return {name.asname or name.name.partition(".")[0] for name in statement.names}
     names = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    inner = (one for node in ast.walk(statement) if isinstance(node, _IMPORTS) for one in _bound(node))
+    inner = (text for node in ast.walk(statement) if isinstance(node, _IMPORTS) for text in _bound(node))
     return {node.id for node in names} | set(inner)
 
 
@@ -294,7 +294,7 @@ def _root(node: ast.expr) -> str | None:
 
 
 def _reads(code: CodeType) -> Iterator[str]:
-    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBAL_READS)
+    yield from (str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname in _GLOBAL_READS)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _reads(constant)
@@ -302,16 +302,16 @@ def _reads(code: CodeType) -> Iterator[str]:
 
 def _spelled(name: str, value: Any) -> str | None:
     """An assignment of a plain value as it was when the graph was captured: what a script reads from its arguments or a file is no more."""
-    if isinstance(value, argparse.Namespace) and all(_is_plain(one) for one in vars(value).values()):
-        return f"{name} = argparse.Namespace({', '.join(f'{key}={one!r}' for key, one in vars(value).items() if key.isidentifier())})"
+    if isinstance(value, argparse.Namespace) and all(_is_plain(var) for var in vars(value).values()):
+        return f"{name} = argparse.Namespace({', '.join(f'{key}={item!r}' for key, item in vars(value).items() if key.isidentifier())})"
     return f"{name} = {value!r}" if _is_plain(value) else None
 
 
 def _is_plain(value: Any) -> bool:
     if type(value) in (list, tuple, set):
-        return bool(value) and len(value) <= 100 and all(_is_plain(one) for one in value)
+        return bool(value) and len(value) <= 100 and all(_is_plain(item) for item in value)
     if type(value) is dict:
-        return bool(value) and len(value) <= 100 and all(_is_plain(one) for pair in value.items() for one in pair)
+        return bool(value) and len(value) <= 100 and all(_is_plain(element) for pair in value.items() for element in pair)
     return type(value) in _PLAIN and value == value
 
 

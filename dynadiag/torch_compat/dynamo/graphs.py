@@ -218,7 +218,9 @@ def _operators(node: Any, module: Any) -> int:
     if node.target is operator.getitem:
         return int(_is_tensor(_value(first)))
     name = getattr(node.target, "__name__", node.target)
-    return int(_holds_tensor(result) or name in _READS or (result is None and any(_holds_tensor(_value(one)) for one in node.args)))
+    return int(
+        _holds_tensor(result) or name in _READS or (result is None and any(_holds_tensor(_value(argument)) for argument in node.args))
+    )
 
 
 def _body(argument: Any, module: Any) -> Any:
@@ -242,5 +244,5 @@ def _is_tensor(value: Any) -> bool:
 def _holds_tensor(value: Any) -> bool:
     """Whether it is a tensor, or a list or tuple with one, however deep (of nodes: with one that is)."""
     if isinstance(value, (list, tuple)):
-        return any(_holds_tensor(_value(one)) for one in value)
+        return any(_holds_tensor(_value(item)) for item in value)
     return _is_tensor(value)

@@ -66,7 +66,7 @@ def part_times(root: Any, scope: Any) -> dict[str, Any] | None:
     top = root.get_source()
     if not hasattr(root, "clone_manager") or (tree := _tree(root)) is None:
         return None
-    empty = root.clone_manager(lambda one: one.get_source() == top)
+    empty = root.clone_manager(lambda item: item.get_source() == top)
     if empty is None or not root.check(scope) or not empty.check(scope):
         return None
     whole_us, root_us = _fastest_us(root, empty, scope)
@@ -76,7 +76,7 @@ def part_times(root: Any, scope: Any) -> dict[str, Any] | None:
         _, _, above, path = heappop(waiting)
         for source in tree.get(above, ())[: _MOST_PARTS - len(parts)]:
             kept = path | _below(source, tree)
-            alone = root.clone_manager(lambda one, kept=kept: one.get_source() in kept)
+            alone = root.clone_manager(lambda element, kept=kept: element.get_source() in kept)
             if alone is not None and alone.check(scope):
                 took_us, without_us = _fastest_us(alone, empty, scope)
                 parts[source] = max(0.0, took_us - without_us)
@@ -84,11 +84,11 @@ def part_times(root: Any, scope: Any) -> dict[str, Any] | None:
     return {"checks": _CHECKS, "whole_us": whole_us, "root_us": root_us, "parts": parts}
 
 
-def _fastest_us(one: Any, other: Any, scope: Any) -> tuple[float, float]:
+def _fastest_us(item: Any, other: Any, scope: Any) -> tuple[float, float]:
     """The fastest check of each of two guard sets, taken in turn: what else the machine does only slows checks down."""
     found = [], []  # type: tuple[list[float], list[float]]
     for _ in range(_CHECKS):
-        for guards, spans in zip((one, other), found):
+        for guards, spans in zip((item, other), found):
             began = perf_counter()
             guards.check(scope)
             spans.append(perf_counter() - began)
@@ -104,20 +104,20 @@ def _tree(root: Any) -> dict[str, list[str]] | None:
         manager = waiting.pop()
         inside = list(manager.get_child_managers())
         if hasattr(manager, "get_key_value_managers"):
-            inside += [one for pair in manager.get_key_value_managers().values() for one in pair if one is not None]
+            inside += [item for pair in manager.get_key_value_managers().values() for item in pair if item is not None]
         source = manager.get_source()
         counts[source] += 1
         if len(found) > _MOST_MANAGERS:
             return None
-        found.setdefault(source, []).extend(one.get_source() for one in inside)
+        found.setdefault(source, []).extend(element.get_source() for element in inside)
         waiting += inside
-    return {source: [one for one in inside if counts[one] == 1] for source, inside in found.items() if counts[source] == 1}
+    return {source: [name for name in inside if counts[name] == 1] for source, inside in found.items() if counts[source] == 1}
 
 
 def _below(source: str, tree: dict[str, list[str]]) -> frozenset[str]:
     found, waiting = set(), [source]
     while waiting:
-        one = waiting.pop()
-        found.add(one)
-        waiting += tree[one]
+        name = waiting.pop()
+        found.add(name)
+        waiting += tree[name]
     return frozenset(found)

@@ -52,11 +52,11 @@ def _first_set(forced: Any, override: Any, default: Any) -> Any:
     return override if type(override) is not object else default
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(item: Any, other: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(item == other)
     except Exception:  # noqa: BLE001 - border: an option may hold anything
-        return one is other
+        return item is other
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

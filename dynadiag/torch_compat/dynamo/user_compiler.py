@@ -61,7 +61,7 @@ def watch_compiler(
 
 def raised_in_back_end(error: BaseException) -> bool:
     """Whether the exception, or one that led to it, was raised after Dynamo had handed a graph to its back end."""
-    return any(frame.name == _NAME for one in chain_of(error) for frame in traceback.extract_tb(one.__traceback__))
+    return any(frame.name == _NAME for item in chain_of(error) for frame in traceback.extract_tb(item.__traceback__))
 
 
 def watch_calls(

@@ -68,7 +68,7 @@ def watch_partitions(scheduler: ModuleType, hooks: Hooks) -> None:
         if not sys.modules["torch._inductor.config"].triton.cudagraphs or not set(graph.device_types) - {"cpu", "meta"}:
             return
         partitions, signatures = result
-        kept = sum(1 for one in signatures if not one.skip_cudagraph)
+        kept = sum(1 for item in signatures if not item.skip_cudagraph)
         for number, (nodes, signature) in enumerate(zip(partitions, signatures)):
             if signature.skip_cudagraph:
                 told = _left_out(args[0], nodes)
@@ -92,14 +92,14 @@ def _left_out(scheduler: Any, nodes: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in nodes:
         reason = scheduler.should_partition(node)
-        for one in node.get_nodes():
-            origins = () if one.node is None else (one.node.get_origin_node(), *one.node.get_origins())
+        for child in node.get_nodes():
+            origins = () if child.node is None else (child.node.get_origin_node(), *child.node.get_origins())
             named = [origin for origin in origins if origin is not None]
             # A copy that Inductor itself puts in has no line: that of its first reader is where the tensor is used.
             near = [*named, *(user for origin in named for user in origin.users)]
             traced = next((origin for origin in near if origin.meta.get("stack_trace")), None)
-            operator = f"{named[0].target}" if named else type(one.node).__name__
-            compiled = " (compiled)" if type(one.node).__name__ == "ComputedBuffer" else ""
+            operator = f"{named[0].target}" if named else type(child.node).__name__
+            compiled = " (compiled)" if type(child.node).__name__ == "ComputedBuffer" else ""
             text = f"{reason}: {operator}{compiled}"
             found[text] = found.get(text) or ("" if traced is None else str(traced.meta.get("stack_trace") or ""))
     return found
@@ -169,7 +169,7 @@ def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
 
 def _sizes(inputs: Any) -> _Sizes:
     """The numbers among the inputs of a graph, by which torch tells its sizes apart."""
-    return tuple(one for one in inputs if isinstance(one, int))
+    return tuple(input_ for input_ in inputs if isinstance(input_, int))
 
 
 def _shown(sizes: _Sizes) -> str:

@@ -111,7 +111,7 @@ class WorkMeter:
         """Why no call could be counted; None where one was."""
         if self._told:
             return None
-        reasons = [one.why_not for one in self._functions.values() if one.why_not]
+        reasons = [function.why_not for function in self._functions.values() if function.why_not]
         if reasons:
             return reasons[0]
         return "no compiled function was called a second time, or each such call compiled something" if self._functions else None
@@ -291,7 +291,7 @@ class WorkMeter:
     def _tell_time(self, function: _Function) -> None:
         """The host's time says nothing of a device's."""
         if not sys.modules["torch"].cuda.is_initialized():
-            inside, whole = (sum(one[at] for one in function.timed) for at in (0, 1))
+            inside, whole = (sum(pair[at] for pair in function.timed) for at in (0, 1))
             self._sink.artifact("dynadiag_compiled_time", {"calls": len(function.timed), "graph_s": inside, "call_s": whole}, context=False)
 
 

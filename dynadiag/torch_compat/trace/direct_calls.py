@@ -28,29 +28,29 @@ def direct_call(code: CodeType, offset: int) -> DirectCall | None:
     The compiler loads a method in a way of its own only where a call follows (`LOAD_METHOD`; from 3.12 on a bit of `LOAD_ATTR`). With `*`
     or `**` among the arguments it does not, so the instructions up to the call are followed there.
     """
-    after = [one for one in dis.get_instructions(code) if one.offset >= offset]
+    after = [instruction for instruction in dis.get_instructions(code) if instruction.offset >= offset]
     if not after or after[0].opname not in _LOADS_OF_ATTRIBUTES:
         return None
     as_method = bool((after[0].arg or 0) & 1) if sys.version_info >= (3, 12) else after[0].opname == "LOAD_METHOD"
     depth, plain = 2 if as_method else 1, True
     below = 0 if as_method or sys.version_info >= (3, 13) else 1  # the NULL that says that a call follows lies below what is called
-    for one in after[1:]:
-        taken = _taken(one)
+    for pair in after[1:]:
+        taken = _taken(pair)
         if taken is None or taken >= depth:  # it takes the attribute itself
-            calls = one.opname in _CALLS and taken == depth + below
+            calls = pair.opname in _CALLS and taken == depth + below
             return DirectCall(plain and calls) if as_method or calls else None
-        depth += dis.stack_effect(one.opcode, one.arg, jump=False) if one.opcode >= dis.HAVE_ARGUMENT else dis.stack_effect(one.opcode)
-        plain = plain and one.opname not in _RUNS_CODE
+        depth += dis.stack_effect(pair.opcode, pair.arg, jump=False) if pair.opcode >= dis.HAVE_ARGUMENT else dis.stack_effect(pair.opcode)
+        plain = plain and pair.opname not in _RUNS_CODE
     return None
 
 
-def _taken(one: dis.Instruction) -> int | None:
+def _taken(pair: dis.Instruction) -> int | None:
     """How many values it takes; None for an instruction that is not known to leave those below alone."""
-    name, arg = one.opname, one.arg or 0
+    name, arg = pair.opname, pair.arg or 0
     if name in _TAKES:
         return _TAKES[name]
     if name in _STILL or name.startswith("LOAD_"):
         return 0
     if name.startswith("BUILD_") or name in _CALLS:
-        return 1 - dis.stack_effect(one.opcode, arg)
+        return 1 - dis.stack_effect(pair.opcode, arg)
     return 1 if name in _INTO_CONTAINER else None

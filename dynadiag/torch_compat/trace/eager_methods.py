@@ -138,7 +138,7 @@ class MethodMeter:
             callee=callee,
             kind="method" if type(value) is MethodType else "module",
             number=len(self._places),
-            stack=[one for one in stacks.calling_stack() if not one["function"].endswith(".dynadiag_attribute")],
+            stack=[record for record in stacks.calling_stack() if not record["function"].endswith(".dynadiag_attribute")],
         )
 
     def _begin(self, place: _Place, value: Any, frame: FrameType) -> Any:

@@ -31,8 +31,8 @@ def watch_export(trace: ModuleType, hooks: Hooks) -> None:
         stack = [*stacks.calling_stack(), *stacks.stack_of(error.__traceback__)]
         named = "\n".join(f'  File "{place["file"]}", line {place["line"]}, in f' for place in stack)
         text = f"{type(error).__name__}: {str(error).strip()}"[:_LONGEST]
-        for one in stacks.functions_named_in((named, text)):
-            hooks.sink.artifact("dynadiag_function", one, compile_ids={})
+        for record in stacks.functions_named_in((named, text)):
+            hooks.sink.artifact("dynadiag_function", record, compile_ids={})
         hooks.sink.artifact("dynadiag_problem", {"kind": "export_failed", "text": text, "stack": stack}, compile_ids={})
 
     hooks.install("export", lambda: hooks.watch(trace, _NAME, before=before, file=trace.__file__))

@@ -165,7 +165,7 @@ class Hooks:
         """
         original = getattr(owner, name)
         file = file or sys.modules[original.__module__].__file__
-        wrapper = _watched(original, *(one and self.shielded(name, one) for one in (before, after, error)))
+        wrapper = _watched(original, *(item and self.shielded(name, item) for item in (before, after, error)))
         replacement = functools.wraps(original)(disguise(wrapper, file))
         for place in holders(name, original) if isinstance(owner, ModuleType) else [owner]:
             self.replace(place, name, replacement)

@@ -158,16 +158,16 @@ def _asks(events: Sequence[Event], origin: int) -> list[list[int]]:
     begins = [event.begin for event in host]
     asks: list[list[int]] = []
     seen = done = 0
-    for event in (one for one in host if one.name.startswith(_RUNTIME)):
+    for event in (item for item in host if item.name.startswith(_RUNTIME)):
         work = device.get(event.correlation, ())
-        mine = max((one.end for one in work), default=0)
+        mine = max((element.end for element in work), default=0)
         waits = event.name.startswith(_WAITS) or (bool(work) and mine <= event.end)
         done = max(done, mine)
         if not work and not waits:
             continue
         waited = max(0, (done if done <= event.end else 0) - event.begin) if waits else -1
         here = bisect_right(begins, event.begin)
-        pieces = [value for one in work for value in (one.stream, one.end - one.begin, _kind_of_work(one.name))]
+        pieces = [value for entry in work for value in (entry.stream, entry.end - entry.begin, _kind_of_work(entry.name))]
         asks.append([event.begin - origin, event.end - origin, max(1, here - seen), waited, *pieces])
         seen = here
     return asks

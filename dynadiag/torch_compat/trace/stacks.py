@@ -123,7 +123,7 @@ def lines_that_set_state(reasons: str, stack: Iterable[dict[str, Any]]) -> list[
     if not setters:
         return []
     sets = re.compile(rf"(?<!\w)(?:{'|'.join(setters)})\(")
-    files = dict.fromkeys(one["file"] for one in stack if not is_library(one["file"]))
+    files = dict.fromkeys(record["file"] for record in stack if not is_library(record["file"]))
     rows = ((file, number, row.strip()) for file in files for number, row in enumerate(_held_lines(file), start=1) if sets.search(row))
     found = [{"file": file, "line": number, "text": row} for file, number, row in rows if not row.startswith(("#", "def "))]
     return found[:_MOST_SETTING]
@@ -139,14 +139,14 @@ def functions_named_in(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The source {file, line, name, text} of each own function that a printed stack goes through; one entry a function."""
     places = dict.fromkeys(place for text in texts for place in _NAMED_PLACE.findall(text))
     begins = dict.fromkeys((file, _begin_around(file, int(number))) for file, number in places if not is_library(file))
-    return (one for file, line in begins if (one := whole_function(file, line)) is not None)
+    return (record for file, line in begins if (record := whole_function(file, line)) is not None)
 
 
 def innermost_own_function(stack: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The source {file, line, name, text} of the function that the innermost own place of a stack is in; nothing for module code."""
-    place = next((one for one in reversed(stack) if not is_library(one["file"])), None)
-    if place is not None and (one := whole_function(place["file"], _begin_around(place["file"], place["line"]))) is not None:
-        yield one
+    place = next((item for item in reversed(stack) if not is_library(item["file"])), None)
+    if place is not None and (record := whole_function(place["file"], _begin_around(place["file"], place["line"]))) is not None:
+        yield record
 
 
 def innermost_own_statement(stack: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -154,7 +154,7 @@ def innermost_own_statement(stack: Sequence[dict[str, Any]]) -> Iterator[dict[st
 
     Brackets are counted, nothing is parsed: one in a string may give some lines more or none.
     """
-    place = next((one for one in reversed(stack) if not is_library(one["file"])), None)
+    place = next((item for item in reversed(stack) if not is_library(item["file"])), None)
     if place is None or place["function"] != "<module>":
         return
     file, line = place["file"], place["line"]
@@ -172,7 +172,7 @@ def innermost_own_statement(stack: Sequence[dict[str, Any]]) -> Iterator[dict[st
 
 
 def _opened(row: str) -> int:
-    return sum(row.count(one) for one in "([{") - sum(row.count(one) for one in ")]}")
+    return sum(row.count(name) for name in "([{") - sum(row.count(text) for text in ")]}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -201,7 +201,7 @@ def _function_text(file: str, line: int) -> dict[str, Any] | None:
         return None
     around = [text for _, text in _openers(file, begin, _LINES_UP)]
     named = [match[1] or match[2] for text in (*reversed(around), lines[begin - 1].lstrip()) if (match := _DEFINES.match(text))]
-    text = "\n".join(one.rstrip()[own:] if not one[:own].strip() else one.strip() for one in block)
+    text = "\n".join(name.rstrip()[own:] if not name[:own].strip() else name.strip() for name in block)
     return {"file": file, "line": begin, "name": ".".join(named), "text": text[:_MOST_FUNCTION_TEXT]}
 
 
@@ -221,8 +221,8 @@ def library_functions_named_in(text: str) -> Iterator[dict[str, Any]]:
     last = next((number for number in range(len(places) - 1, -1, -1) if not is_library(places[number][0])), -1)
     for file, number in dict.fromkeys(places[last + 1 :][-_MOST_STEPS:]):
         begin = 0 if _DYNAMO in file or file.startswith("<") else _begin_around(file, int(number))
-        if begin and (one := _function_text(file, begin)) is not None:
-            yield {**one, "environment": _environment_names(file)}
+        if begin and (record := _function_text(file, begin)) is not None:
+            yield {**record, "environment": _environment_names(file)}
 
 
 def functions_traced_in(error: str) -> Iterator[dict[str, Any]]:
@@ -232,7 +232,7 @@ def functions_traced_in(error: str) -> Iterator[dict[str, Any]]:
 
 def _traced(text: str) -> str:
     """The printed stack of traced code in torch's text of a graph break or an error."""
-    start = next((one for one in ("User code traceback:\n", "from user code:\n") if one in text), None)
+    start = next((literal for literal in ("User code traceback:\n", "from user code:\n") if literal in text), None)
     return text.partition(start)[2].partition("\n\n")[0] if start else ""
 
 
@@ -244,10 +244,10 @@ def _environment_names(file: str) -> dict[str, str]:
     while len(folders) < _MOST_STEPS and os.path.isfile(os.path.join(os.path.dirname(folder), "__init__.py")):  # noqa: PTH113, PTH118, PTH120
         folder = os.path.dirname(folder)  # noqa: PTH120
         folders.append(folder)
-    files = [file, *(os.path.join(one, name) for one in folders for name in _SETTINGS)]  # noqa: PTH118
+    files = [file, *(os.path.join(text, name) for text in folders for name in _SETTINGS)]  # noqa: PTH118
     found: dict[str, str] = {}
-    for one in files:
-        for row in _lines_of(one):
+    for word in files:
+        for row in _lines_of(word):
             for variable in _FROM_ENVIRONMENT.findall(row):
                 target = _ASSIGNED.match(row)
                 found.setdefault(target[1] if target else variable.lower(), variable)
@@ -271,7 +271,7 @@ def functions_called_after(text: str) -> list[dict[str, Any]]:
             at = _defined(file).get(name, ())
             if len(at) == 1 and at[0] != begin:
                 found[file, at[0]] = None
-    return [one for file, line in list(found)[:_MOST_CALLED] if (one := whole_function(file, line)) is not None]
+    return [record for file, line in list(found)[:_MOST_CALLED] if (record := whole_function(file, line)) is not None]
 
 
 @functools.lru_cache(maxsize=128)
@@ -290,10 +290,10 @@ def _block_at(file: str, line: int, after: int = _LINES_AFTER) -> str:
         return ""
     own = len(lines[line - 1]) - len(lines[line - 1].lstrip())
     kept: list[str] = []
-    for one in lines[line - 1 : line + after]:
-        if kept and one.strip() and len(one) - len(one.lstrip()) < own and not one.lstrip().startswith((")", "]", "}", "#")):
+    for word in lines[line - 1 : line + after]:
+        if kept and word.strip() and len(word) - len(word.lstrip()) < own and not word.lstrip().startswith((")", "]", "}", "#")):
             break
-        kept.append(one.rstrip()[own:] if not one[:own].strip() else one.strip())
+        kept.append(word.rstrip()[own:] if not word[:own].strip() else word.strip())
     return "\n".join(kept).rstrip()[:_MOST_TEXT]
 
 
@@ -393,11 +393,11 @@ def custom_functions_named_in(text: str) -> Iterator[dict[str, Any]]:
     named, torch = _OF_CUSTOM_FUNCTION.search(text), sys.modules.get("torch")
     waiting = [torch.autograd.Function] if named is not None and torch is not None else []
     while waiting:
-        for one in type.__subclasses__(waiting.pop()):
-            waiting.append(one)
-            code = getattr(vars(one).get("forward"), "__func__", None)
+        for subclass in type.__subclasses__(waiting.pop()):
+            waiting.append(subclass)
+            code = getattr(vars(subclass).get("forward"), "__func__", None)
             code = getattr(code, "__code__", None)
-            if named is not None and one.__name__ == named[1] and isinstance(code, CodeType):
+            if named is not None and subclass.__name__ == named[1] and isinstance(code, CodeType):
                 found = whole_function(code.co_filename, code.co_firstlineno)
                 yield from () if found is None else (found,)
 

@@ -15,9 +15,9 @@ def contiguous_strides(candidate: Candidate) -> Iterator[Candidate]:
     yield from changed_inputs(candidate, _contiguous)
 
 
-def _contiguous(one: TensorInput) -> TensorInput | None:
-    if one.contiguous:
+def _contiguous(tensor_input: TensorInput) -> TensorInput | None:
+    if tensor_input.contiguous:
         return None
-    if one.fill == "data" and one.data is not None:
-        return one.with_data(one.data.contiguous(), f"{one.token} contiguous")
-    return replace(one, stride=contiguous_stride(one.shape))
+    if tensor_input.fill == "data" and tensor_input.data is not None:
+        return tensor_input.with_data(tensor_input.data.contiguous(), f"{tensor_input.token} contiguous")
+    return replace(tensor_input, stride=contiguous_stride(tensor_input.shape))

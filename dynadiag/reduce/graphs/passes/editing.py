@@ -49,14 +49,16 @@ def with_calls(candidate: Candidate, calls: Calls) -> Candidate:
     """The same graph with other inputs in all calls, the last one last."""
     *earlier, last = map(tuple, calls)
     return replace(
-        candidate, inputs=last, earlier=tuple(replace(call, inputs=one) for call, one in zip(candidate.earlier, earlier, strict=True))
+        candidate, inputs=last, earlier=tuple(replace(call, inputs=pair) for call, pair in zip(candidate.earlier, earlier, strict=True))
     )
 
 
 def changed_inputs(candidate: Candidate, change: Callable[[TensorInput], TensorInput | None]) -> Iterator[Candidate]:
     """All tensors changed at once, then each alone in all calls, then each call alone (only when there are several that change)."""
-    new = [[change(one) if isinstance(one, TensorInput) else None for one in call.inputs] for call in candidate.calls]
-    places = [(number, position) for number, call in enumerate(new) for position, one in enumerate(call) if one is not None]
+    new = [[change(input_) if isinstance(input_, TensorInput) else None for input_ in call.inputs] for call in candidate.calls]
+    places = [
+        (number, position) for number, call in enumerate(new) for position, tensor_input in enumerate(call) if tensor_input is not None
+    ]
     positions, numbers = sorted({position for _, position in places}), sorted({number for number, _ in places})
     if not places:
         return

@@ -17,7 +17,9 @@ _PLAIN = {torch.float64: torch.float32, torch.bfloat16: torch.float32, torch.flo
 
 def lower_dtypes(candidate: Candidate) -> Iterator[Candidate]:
     """Everywhere at once, constants of the graph included; then each input alone."""
-    calls = [[_plain(one) or one if isinstance(one, TensorInput) else one for one in call.inputs] for call in candidate.calls]
+    calls = [
+        [_plain(input_) or input_ if isinstance(input_, TensorInput) else input_ for input_ in call.inputs] for call in candidate.calls
+    ]
     if all(new is old for call, before in zip(calls, candidate.calls, strict=True) for new, old in zip(call, before.inputs, strict=True)):
         return
 
@@ -29,10 +31,10 @@ def lower_dtypes(candidate: Candidate) -> Iterator[Candidate]:
     yield from changed_inputs(candidate, _plain)
 
 
-def _plain(one: TensorInput) -> TensorInput | None:
-    dtype = _PLAIN.get(one.dtype)
+def _plain(tensor_input: TensorInput) -> TensorInput | None:
+    dtype = _PLAIN.get(tensor_input.dtype)
     if dtype is None:
         return None
-    if one.fill == "data" and one.data is not None:
-        return one.with_data(one.data.to(dtype), f"{one.token} {dtype}")
-    return replace(one, dtype=dtype)
+    if tensor_input.fill == "data" and tensor_input.data is not None:
+        return tensor_input.with_data(tensor_input.data.to(dtype), f"{tensor_input.token} {dtype}")
+    return replace(tensor_input, dtype=dtype)

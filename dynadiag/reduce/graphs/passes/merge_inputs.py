@@ -15,9 +15,9 @@ from dynadiag.reduce.graphs.passes.editing import edited
 def merge_inputs(candidate: Candidate) -> Iterator[Candidate]:
     """All inputs of a kind at once, then pairs of neighbours among them."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for position, one in enumerate(candidate.inputs):
-        if isinstance(one, TensorInput):
-            groups.setdefault((one.shape, one.dtype, one.device), []).append(position)
+    for position, tensor_input in enumerate(candidate.inputs):
+        if isinstance(tensor_input, TensorInput):
+            groups.setdefault((tensor_input.shape, tensor_input.dtype, tensor_input.device), []).append(position)
     for members in groups.values():
         if len(members) > 1:
             yield _merged(candidate, members)

@@ -16,11 +16,11 @@ from dynadiag.reduce.graphs.passes.editing import changed_inputs, edited
 
 def plain_inputs(candidate: Candidate) -> Iterator[Candidate]:
     """Gradients first, since they cost a whole backward; then each plain input."""
-    yield from changed_inputs(candidate, lambda one: replace(one, requires_grad=False, leaf=True) if one.requires_grad else None)
-    yield from changed_inputs(candidate, lambda one: None if one.leaf else replace(one, leaf=True))
-    for position, one in enumerate(candidate.inputs):
-        if isinstance(one, PlainInput) and isinstance(one.value, bool | int | float | str | None):
-            yield _inlined(candidate, position, one.value)
+    yield from changed_inputs(candidate, lambda item: replace(item, requires_grad=False, leaf=True) if item.requires_grad else None)
+    yield from changed_inputs(candidate, lambda element: None if element.leaf else replace(element, leaf=True))
+    for position, tensor_input in enumerate(candidate.inputs):
+        if isinstance(tensor_input, PlainInput) and isinstance(tensor_input.value, bool | int | float | str | None):
+            yield _inlined(candidate, position, tensor_input.value)
 
 
 def _inlined(candidate: Candidate, position: int, value: bool | int | float | str | None) -> Candidate:

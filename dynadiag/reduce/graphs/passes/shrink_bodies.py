@@ -50,17 +50,19 @@ def _operands(node: Node) -> Iterator[list[_Operand]]:
     """
     order = {other: position for position, other in enumerate(node.graph.nodes)}
     lists = [
-        list(one) for one in node.args if isinstance(one, list | tuple) and one and all(type(item) in (Node, int, float) for item in one)
+        list(pair)
+        for pair in node.args
+        if isinstance(pair, list | tuple) and pair and all(type(item) in (Node, int, float) for item in pair)
     ]
 
     def operand(item: Any, *, sliced: bool = False) -> _Operand:
         return _Operand(order[item], sliced) if isinstance(item, Node) else _Operand(None, constant=item)
 
-    for one in reversed(lists):
-        yield [operand(item) for item in one]
+    for element in reversed(lists):
+        yield [operand(item) for item in element]
     yield [_Operand(order[argument]) for argument in node.args if isinstance(argument, Node) and argument.op != "get_attr"]
     for sliced in (False, True) if len(lists) > 1 else ():
-        yield [operand(item, sliced=sliced and which == 1) for which, one in enumerate(lists) for item in one]
+        yield [operand(item, sliced=sliced and which == 1) for which, group in enumerate(lists) for item in group]
 
 
 def _placeholders(graph: Graph) -> list[Node]:
@@ -74,17 +76,17 @@ def _inlined(candidate: Candidate, position: int, body: str, operands: list[_Ope
     call = nodes[position]
     _hoist_attributes(module, inner, body)
     with graph.inserting_before(call):
-        values = [_value(graph, nodes, one) for one in operands]
+        values = [_value(graph, nodes, operand) for operand in operands]
         made: dict[Node, Any] = dict(zip(_placeholders(inner.graph), values, strict=True))
         result = graph.graph_copy(inner.graph, made)
     _replace_results(graph, call, result)
     return tidied(module, candidate)
 
 
-def _value(graph: Graph, nodes: Sequence[Node], one: _Operand) -> Any:
-    if one.position is None:
-        return one.constant
-    return graph.call_function(operator.getitem, (nodes[one.position], 0)) if one.sliced else nodes[one.position]
+def _value(graph: Graph, nodes: Sequence[Node], item: _Operand) -> Any:
+    if item.position is None:
+        return item.constant
+    return graph.call_function(operator.getitem, (nodes[item.position], 0)) if item.sliced else nodes[item.position]
 
 
 def _hoist_attributes(module: GraphModule, inner: GraphModule, body: str) -> None:

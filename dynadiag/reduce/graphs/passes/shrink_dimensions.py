@@ -22,8 +22,8 @@ Change = Callable[[int], int]
 
 def shrink_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     """All sizes at once, one number at a time (the largest first), sizes of parts, single dimensions of single inputs, leading ones."""
-    tensors = [one for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput)]
-    sizes = sorted({size for one in tensors for size in one.shape if size > 1}, reverse=True)
+    tensors = [input_ for call in candidate.calls for input_ in call.inputs if isinstance(input_, TensorInput)]
+    sizes = sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
     for target in _TARGETS[:2] + _TARGETS[3:] if sizes else ():
         yield from _everywhere(candidate, lambda size, target=target: min(size, target))  # type: ignore[misc]
     for size in [*sizes, *_factors(candidate, sizes)]:
@@ -48,13 +48,17 @@ def _scaled(other: int, size: int, target: int) -> int:
 def _factors(candidate: Candidate, sizes: Sequence[int]) -> list[int]:
     """Numbers in the graph that divide a size that is still large: `view(4, 7)` of 28."""
     graphs = [graph.graph for graph in graphs_in(candidate.module)]
-    numbers = {one for graph in graphs for node in graph.nodes for one in leaves((node.args, node.kwargs)) if type(one) is int and one > 1}
-    return sorted({one for one in numbers if any(size > max(_LARGE, one) and size % one == 0 for size in sizes)} - {*sizes}, reverse=True)
+    numbers = {
+        leaf for graph in graphs for node in graph.nodes for leaf in leaves((node.args, node.kwargs)) if type(leaf) is int and leaf > 1
+    }
+    return sorted(
+        {number for number in numbers if any(size > max(_LARGE, number) and size % number == 0 for size in sizes)} - {*sizes}, reverse=True
+    )
 
 
 def _equal_parts(candidate: Candidate) -> Iterator[Candidate]:
     """Sizes that add up to that of an input (`split([10, 22, 8])` of 40) become 1 or 2, those behind the last part that is read go."""
-    sizes = {size for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput) for size in one.shape}
+    sizes = {size for call in candidate.calls for input_ in call.inputs if isinstance(input_, TensorInput) for size in input_.shape}
     for position in call_positions(candidate):
         node = node_at(candidate.module.graph, position)
         given: list[Any] = [*node.args, *node.kwargs.values()]
@@ -65,14 +69,16 @@ def _equal_parts(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _adds_up(value: Any, sizes: set[int]) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 1 and all(type(one) is int and one > 0 for one in value) and sum(value) in sizes
+    return (
+        isinstance(value, list | tuple) and len(value) > 1 and all(type(item) is int and item > 0 for item in value) and sum(value) in sizes
+    )
 
 
 def _read_parts(node: Node, count: int) -> int:
     """How many of the first parts are enough: those that operators take, at least one."""
     takers = [user for user in node.users if user.op != "output"]
     read = [user.args[1] for user in takers if user.target is getitem]
-    numbers = [one for one in read if isinstance(one, int) and 0 <= one < count]
+    numbers = [sequence for sequence in read if isinstance(sequence, int) and 0 <= sequence < count]
     return max(numbers, default=0) + 1 if len(numbers) == len(takers) else count
 
 
@@ -104,19 +110,19 @@ def _everywhere(candidate: Candidate, change: Change) -> Iterator[Candidate]:
 
 def _changed(inputs: Sequence[Input], change: Change) -> dict[int, Shape]:
     """The shapes of the inputs that change, by their positions."""
-    old = {position: one.shape for position, one in enumerate(inputs) if isinstance(one, TensorInput)}
+    old = {position: tensor_input.shape for position, tensor_input in enumerate(inputs) if isinstance(tensor_input, TensorInput)}
     new = {position: tuple(change(size) if size > 1 else size for size in shape) for position, shape in old.items()}
     return {position: shape for position, shape in new.items() if shape != old[position]}
 
 
 def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     for number, call in reversed(list(enumerate(candidate.calls))):
-        for position, one in enumerate(call.inputs):
-            for dim, size in enumerate(one.shape if isinstance(one, TensorInput) else ()):
+        for position, tensor_input in enumerate(call.inputs):
+            for dim, size in enumerate(tensor_input.shape if isinstance(tensor_input, TensorInput) else ()):
                 for target in _targets(size):
-                    assert isinstance(one, TensorInput)
+                    assert isinstance(tensor_input, TensorInput)
                     calls: list[Sequence[Input]] = [other.inputs for other in candidate.calls]
-                    for inputs in resized(call.inputs, {position: (*one.shape[:dim], target, *one.shape[dim + 1 :])}):
+                    for inputs in resized(call.inputs, {position: (*tensor_input.shape[:dim], target, *tensor_input.shape[dim + 1 :])}):
                         calls[number] = inputs
                         yield with_calls(candidate, calls)
 
@@ -124,7 +130,12 @@ def _single_dimensions(candidate: Candidate) -> Iterator[Candidate]:
 def _two_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     """One that is still large and another one by the same factor: channels of a grouped convolution and those of its weight."""
     inputs = candidate.inputs
-    places = [(at, dim, size) for at, one in enumerate(inputs) if isinstance(one, TensorInput) for dim, size in enumerate(one.shape)]
+    places = [
+        (at, dim, size)
+        for at, tensor_input in enumerate(inputs)
+        if isinstance(tensor_input, TensorInput)
+        for dim, size in enumerate(tensor_input.shape)
+    ]
     for at, dim, size in places:
         for factor in [size // target for target in _TARGETS if size > _LARGE and size % target == 0]:
             for other in places:
@@ -139,18 +150,18 @@ def _two_dimensions(candidate: Candidate) -> Iterator[Candidate]:
 
 def _fewer_dimensions(candidate: Candidate) -> Iterator[Candidate]:
     """The first dimension of all inputs of the highest rank goes, when it is one."""
-    tensors = [one for call in candidate.calls for one in call.inputs if isinstance(one, TensorInput)]
-    rank = max((len(one.shape) for one in tensors), default=0)
-    if not rank or any(one.shape[0] != 1 for one in tensors if len(one.shape) == rank):
+    tensors = [input_ for call in candidate.calls for input_ in call.inputs if isinstance(input_, TensorInput)]
+    rank = max((len(tensor.shape) for tensor in tensors), default=0)
+    if not rank or any(tensor_input.shape[0] != 1 for tensor_input in tensors if len(tensor_input.shape) == rank):
         return
 
-    def shorter(one: Input) -> Input:
-        return _without_first(one) if isinstance(one, TensorInput) and len(one.shape) == rank else one
+    def shorter(item: Input) -> Input:
+        return _without_first(item) if isinstance(item, TensorInput) and len(item.shape) == rank else item
 
-    yield with_calls(candidate, [[shorter(one) for one in call.inputs] for call in candidate.calls])
+    yield with_calls(candidate, [[shorter(element) for element in call.inputs] for call in candidate.calls])
 
 
-def _without_first(one: TensorInput) -> TensorInput:
-    if one.fill == "data" and one.data is not None:
-        return one.with_data(one.data[0], f"{one.token}[0]")
-    return replace(one, shape=one.shape[1:], stride=one.stride[1:])
+def _without_first(tensor_input: TensorInput) -> TensorInput:
+    if tensor_input.fill == "data" and tensor_input.data is not None:
+        return tensor_input.with_data(tensor_input.data[0], f"{tensor_input.token}[0]")
+    return replace(tensor_input, shape=tensor_input.shape[1:], stride=tensor_input.stride[1:])

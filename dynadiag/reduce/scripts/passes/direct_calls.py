@@ -35,17 +35,19 @@ def _calls(tree: ast.Module, values: Mapping[str, str]) -> list[str]:
             found.append(_call(tree, node, node.name, values))
         elif isinstance(node, ast.ClassDef):
             made = _construction(tree, node.name)
-            for method in [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("__")]:
+            for method in [
+                statement for statement in node.body if isinstance(statement, ast.FunctionDef) and not statement.name.startswith("__")
+            ]:
                 found.append(_call(tree, method, made if method.name == "forward" else f"{made}.{method.name}", values))
-    return [one for one in reversed(found) if one is not None]
+    return [name for name in reversed(found) if name is not None]
 
 
 def _call(tree: ast.Module, function: ast.FunctionDef, target: str, values: Mapping[str, str]) -> str | None:
-    arguments = [one.arg for one in function.args.args]
+    arguments = [argument.arg for argument in function.args.args]
     known = "" if arguments == ["self"] else values.get(definition_text(function.name, arguments))
     if known is None:
         return None
-    if any(calls_compiler(one) for decorator in function.decorator_list for one in ast.walk(decorator)):
+    if any(calls_compiler(node) for decorator in function.decorator_list for node in ast.walk(decorator)):
         return f"{target}({known})"
     return f"{_compiler(tree, target)}({known})"
 
@@ -55,22 +57,24 @@ def _compiler(tree: ast.Module, target: str) -> str:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and calls_compiler(node.func)]
     if not calls:
         return f"torch.compile({target})"
-    named = [f"{one.arg}={ast.unparse(one.value)}" for one in calls[0].keywords if one.arg is not None and one.arg != "model"]
+    named = [
+        f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in calls[0].keywords if keyword.arg is not None and keyword.arg != "model"
+    ]
     return f"torch.compile({', '.join([target, *named])})"
 
 
 def _construction(tree: ast.Module, name: str) -> str:
     """How the script makes one, where that needs nothing of an object."""
     made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name]
-    return next((ast.unparse(one) for one in made if "self" not in {part.id for part in names_in(one)}), f"{name}()")
+    return next((ast.unparse(call) for call in made if "self" not in {part.id for part in names_in(call)}), f"{name}()")
 
 
 def _outermost(tree: ast.Module) -> list[ast.stmt]:
     """The statements of the module, those under `if __name__ == "__main__"` too."""
     return [
-        one
+        statement
         for node in tree.body
-        for one in (node.body if isinstance(node, ast.If) and "__name__" in {part.id for part in names_in(node.test)} else [node])
+        for statement in (node.body if isinstance(node, ast.If) and "__name__" in {part.id for part in names_in(node.test)} else [node])
     ]
 
 
@@ -79,10 +83,10 @@ def _needed(statements: Sequence[ast.stmt], call: str, *, with_settings: bool) -
     last = ast.Expr(ast.parse(call, mode="eval").body)
     imported = {name for node in statements if isinstance(node, ast.Import | ast.ImportFrom) for name in _binds(node)}
     kept = [node for node in statements if with_settings and _root(node) in imported]
-    names = {one.id for node in (last, *kept) for one in names_in(node, ast.Load)}
+    names = {name_node.id for node in (last, *kept) for name_node in names_in(node, ast.Load)}
     while fresh := [node for node in statements if node not in kept and _binds(node) & names]:
         kept += fresh
-        names |= {one.id for node in fresh for one in names_in(node, ast.Load)}
+        names |= {item.id for node in fresh for item in names_in(node, ast.Load)}
     return [node for node in statements if node in kept] + [last]
 
 
@@ -102,5 +106,5 @@ def _binds(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(one.asname or one.name).partition(".")[0] for one in node.names}
-    return {one.id for one in names_in(node, ast.Store)}
+        return {(name.asname or name.name).partition(".")[0] for name in node.names}
+    return {name_node.id for name_node in names_in(node, ast.Store)}

@@ -14,7 +14,7 @@ def drop_parameters(program: Program) -> Iterator[Program]:
     functions = [node for node in ast.walk(program.tree) if isinstance(node, ast.FunctionDef)]
     for number, function in enumerate(functions):
         for place in reversed(range(len(function.args.args))):
-            if not any(name.id == function.args.args[place].arg for one in function.body for name in names_in(one)):
+            if not any(name.id == function.args.args[place].arg for statement in function.body for name in names_in(statement)):
                 for with_arguments in (True, False):
                     tree = program.tree
                     target = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)][number]
@@ -32,7 +32,7 @@ def _drop(tree: ast.Module, function: ast.FunctionDef, place: int, with_argument
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and with_arguments):
         called = call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else None
         if called in names:
-            call.keywords = [one for one in call.keywords if one.arg != parameter.arg]
+            call.keywords = [keyword for keyword in call.keywords if keyword.arg != parameter.arg]
             at = place - is_method
             if 0 <= at < len(call.args):
                 del call.args[at]
@@ -46,8 +46,8 @@ def _aliases(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
     while changed:
         changed = False
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and {one.id for one in names_in(node.value)} & names:
-                new = {one.id for target in node.targets for one in names_in(target)} - names
+            if isinstance(node, ast.Assign) and {name.id for name in names_in(node.value)} & names:
+                new = {name_node.id for target in node.targets for name_node in names_in(target)} - names
                 names |= new
                 changed = changed or bool(new)
     return names

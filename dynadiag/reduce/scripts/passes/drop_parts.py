@@ -69,7 +69,7 @@ def _is_kept(node: ast.AST, part: ast.AST) -> bool:
 
 def _drop(parts: list[Any], part: Any, least: int) -> None:
     if len(parts) > least:
-        parts[:] = [one for one in parts if one is not part]
+        parts[:] = [item for item in parts if item is not part]
 
 
 def _drop_entry(node: ast.Dict, place: int) -> None:

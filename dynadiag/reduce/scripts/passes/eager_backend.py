@@ -30,10 +30,10 @@ def _changes(node: ast.AST) -> list[Callable[[], None]]:
 
 
 def _make_eager(call: ast.Call) -> None:
-    call.keywords = [one for one in call.keywords if one.arg not in _OTHERS]
+    call.keywords = [keyword for keyword in call.keywords if keyword.arg not in _OTHERS]
     call.keywords.append(ast.keyword("backend", ast.Constant("eager")))
 
 
 def _decorate(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
     eager = [ast.keyword("backend", ast.Constant("eager"))]
-    node.decorator_list = [ast.Call(one, [], eager) if calls_compiler(one) else one for one in node.decorator_list]
+    node.decorator_list = [ast.Call(decorator, [], eager) if calls_compiler(decorator) else decorator for decorator in node.decorator_list]

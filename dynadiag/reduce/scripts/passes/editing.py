@@ -44,7 +44,7 @@ def blocks_of(tree: ast.Module) -> list[tuple[ast.AST, list[ast.stmt]]]:
 
 def names_in(node: ast.AST, context: type[ast.expr_context] | None = None) -> list[ast.Name]:
     """The names in a node, all or those of one context (`ast.Load`, `ast.Store`)."""
-    return [one for one in ast.walk(node) if isinstance(one, ast.Name) and (context is None or isinstance(one.ctx, context))]
+    return [child for child in ast.walk(node) if isinstance(child, ast.Name) and (context is None or isinstance(child.ctx, context))]
 
 
 def has_long_line(program: Program) -> bool:

@@ -45,7 +45,7 @@ def _kept(body: list[ast.stmt], facts: Facts, whole: Container[int], *, flat: bo
         for owner, name in block_places(node):
             setattr(owner, name, _kept(getattr(owner, name), facts, whole, flat=flat))
         if isinstance(node, ast.Try | ast.TryStar):
-            node.handlers = [one for one in node.handlers if one.body] or node.handlers[:1]
+            node.handlers = [handler for handler in node.handlers if handler.body] or node.handlers[:1]
         left.append(node)
     return left
 
@@ -53,9 +53,9 @@ def _kept(body: list[ast.stmt], facts: Facts, whole: Container[int], *, flat: bo
 def _only_branch(node: ast.stmt, facts: Facts) -> list[ast.stmt] | None:
     """What stands in the one branch that is always taken; None for other statements."""
     if isinstance(node, ast.If):
-        body, orelse = (any(_ran(one, facts) for one in part) for part in (node.body, node.orelse))
+        body, orelse = (any(_ran(statement, facts) for statement in part) for part in (node.body, node.orelse))
         return None if body and orelse else node.body if body else node.orelse if orelse else []
-    if isinstance(node, ast.Try) and not any(_ran(one, facts) for handler in node.handlers for one in handler.body):
+    if isinstance(node, ast.Try) and not any(_ran(child, facts) for handler in node.handlers for child in handler.body):
         return [*node.body, *node.orelse, *node.finalbody]
     return None
 

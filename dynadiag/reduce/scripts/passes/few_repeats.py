@@ -32,13 +32,13 @@ def _counts(tree: ast.Module) -> list[ast.Constant]:
             found += _large(node.value)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if node.value is not None and any(_COUNT.search(ast.unparse(one)) for one in targets):
+            if node.value is not None and any(_COUNT.search(ast.unparse(target)) for target in targets):
                 found += _large(node.value)
         elif isinstance(node, ast.arguments):
             for name, value in zip(reversed([*node.posonlyargs, *node.args]), reversed(node.defaults), strict=False):
                 found += _large(value) if _COUNT.search(name.arg) else []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
-            found += [constant for one in node.args for constant in _large(one)]
+            found += [constant for argument in node.args for constant in _large(argument)]
     return found
 
 

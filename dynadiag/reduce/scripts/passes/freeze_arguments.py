@@ -34,7 +34,8 @@ def _holders(tree: ast.Module) -> set[str]:
     makers = {
         node.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and any(isinstance(one, ast.Return) and _makes(one.value, node) for one in ast.walk(node))
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(child, ast.Return) and _makes(child.value, node) for child in ast.walk(node))
     }
     return {
         name.id
@@ -48,7 +49,7 @@ def _holders(tree: ast.Module) -> set[str]:
 def _makes(value: ast.expr | None, function: ast.FunctionDef) -> bool:
     if _is_parsing(value):
         return True
-    own = {one.id for node in ast.walk(function) if isinstance(node, ast.Assign) and _is_parsing(node.value) for one in names_in(node)}
+    own = {name.id for node in ast.walk(function) if isinstance(node, ast.Assign) and _is_parsing(node.value) for name in names_in(node)}
     return isinstance(value, ast.Name) and value.id in own
 
 

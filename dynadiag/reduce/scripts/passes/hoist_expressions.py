@@ -24,7 +24,9 @@ def hoist_expressions(program: Program) -> Iterator[Program]:
 def _parts(modules: frozenset[str], node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.Call):
         # What is compiled stays compiled: else the search wanders to a program without a compiler.
-        inside = [one.value if isinstance(one, ast.Starred) else one for one in node.args] + [one.value for one in node.keywords]
+        inside = [argument.value if isinstance(argument, ast.Starred) else argument for argument in node.args] + [
+            keyword.value for keyword in node.keywords
+        ]
         own = [node.func.value] if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value, modules) else []
         if calls_compiler(node.func):
             return []

@@ -14,12 +14,12 @@ _IDENTITY = "torch.nn.Identity()"
 def identity_modules(program: Program) -> Iterator[Program]:
     """One program for each group of `self.NAME = CALL(...)` in `__init__`."""
     if not any(
-        isinstance(node, ast.Import) and any(one.name == "torch" and not one.asname for one in node.names) for node in program.tree.body
+        isinstance(node, ast.Import) and any(name.name == "torch" and not name.asname for name in node.names) for node in program.tree.body
     ):
         return
     count = len(_modules(program.tree))
     groups = [range(count), range(count // 2), range(count // 2, count), *([number] for number in reversed(range(count)))]
-    for group in dict.fromkeys(tuple(one) for one in groups if one):
+    for group in dict.fromkeys(tuple(sequence) for sequence in groups if sequence):
         tree = program.tree
         for number, node in enumerate(_modules(tree)):
             if number in group:

@@ -28,8 +28,8 @@ def _inline_unpacked(program: Program) -> Iterator[Program]:
                 targets, values = body[place].targets[0].elts, body[place].value.elts  # type: ignore[attr-defined]
                 name, value = targets.pop(element).id, values.pop(element)
                 body[place] = _assigning(targets, values)
-                uses = [one for one in names_in(tree, ast.Load) if one.id == name]
-                if any(one.id == name for one in names_in(tree, ast.Store)):
+                uses = [name_node for name_node in names_in(tree, ast.Load) if name_node.id == name]
+                if any(item.id == name for item in names_in(tree, ast.Store)):
                     continue
                 if len(uses) > 1 and not isinstance(value, ast.Constant):
                     continue
@@ -43,9 +43,9 @@ def _width(node: ast.stmt) -> int:
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple | ast.List):
         return 0
     target = node.targets[0]
-    plain = isinstance(target, ast.Tuple | ast.List) and all(isinstance(one, ast.Name) for one in target.elts)
+    plain = isinstance(target, ast.Tuple | ast.List) and all(isinstance(element, ast.Name) for element in target.elts)
     same = plain and len(target.elts) == len(node.value.elts)  # type: ignore[attr-defined]
-    return len(node.value.elts) if same and not any(isinstance(one, ast.Starred) for one in node.value.elts) else 0
+    return len(node.value.elts) if same and not any(isinstance(expression, ast.Starred) for expression in node.value.elts) else 0
 
 
 def _assigning(targets: list[ast.expr], values: list[ast.expr]) -> ast.stmt:
@@ -66,8 +66,8 @@ def _inline_single(program: Program) -> Iterator[Program]:
             body = blocks_of(tree)[block][1]
             value = body.pop(place).value  # type: ignore[attr-defined]
             reads, stores = names_in(tree, ast.Load), names_in(tree, ast.Store)
-            uses = [one for one in reads if one.id == name]
-            if any(one.id == name for one in stores) or not (len(uses) == 1 or (uses and isinstance(value, ast.Constant))):
+            uses = [read for read in reads if read.id == name]
+            if any(store.id == name for store in stores) or not (len(uses) == 1 or (uses and isinstance(value, ast.Constant))):
                 continue
             made = of_tree(_Inlining(name, value).visit(tree))
             if not has_long_line(made):
@@ -79,14 +79,14 @@ def inline_functions(program: Program) -> Iterator[Program]:
     for block, (_, statements) in enumerate(blocks_of(program.tree)):
         for place, node in enumerate(statements):
             called = _called(node)
-            functions = (one for one in ast.walk(program.tree) if isinstance(one, ast.FunctionDef) and not one.args.args)
-            function = next((one for one in functions if one.name == called), None)
-            if function is None or any(isinstance(one, ast.Return | ast.Yield | ast.Nonlocal) for one in ast.walk(function)):
+            functions = (child for child in ast.walk(program.tree) if isinstance(child, ast.FunctionDef) and not child.args.args)
+            function = next((item for item in functions if item.name == called), None)
+            if function is None or any(isinstance(descendant, ast.Return | ast.Yield | ast.Nonlocal) for descendant in ast.walk(function)):
                 continue
             tree = program.tree
             blocks_of(tree)[block][1][place : place + 1] = function.body
             for _, body in blocks_of(tree):
-                body[:] = [one for one in body if not (isinstance(one, ast.FunctionDef) and one.name == called)]
+                body[:] = [statement for statement in body if not (isinstance(statement, ast.FunctionDef) and statement.name == called)]
             yield of_tree(tree)
 
 

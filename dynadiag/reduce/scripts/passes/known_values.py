@@ -20,7 +20,7 @@ def plain_values(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:
         count = sum(isinstance(node, ast.Assign | ast.For) for node in ast.walk(program.tree))
         for number in reversed(range(count)):
             tree = program.tree
-            node = [one for one in ast.walk(tree) if isinstance(one, ast.Assign | ast.For)][number]
+            node = [child for child in ast.walk(tree) if isinstance(child, ast.Assign | ast.For)][number]
             if (known := _known(node, values)) is not None:
                 for text in dict.fromkeys((known, known.replace(", requires_grad=True", ""))):
                     _put(node, ast.parse(text, mode="eval").body)
@@ -55,5 +55,5 @@ def _is_plain(value: ast.expr) -> bool:
 
 def _has_torch(program: Program) -> bool:
     return any(
-        isinstance(node, ast.Import) and any(one.name == "torch" and not one.asname for one in node.names) for node in program.tree.body
+        isinstance(node, ast.Import) and any(name.name == "torch" and not name.asname for name in node.names) for node in program.tree.body
     )

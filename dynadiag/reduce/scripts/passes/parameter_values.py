@@ -28,4 +28,4 @@ def _called(value: ast.expr | None) -> list[ast.expr]:
     if value is None or any(isinstance(node, ast.Call) and calls_compiler(node.func) for node in ast.walk(value)):
         return []
     called = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
-    return [one for one in called if isinstance(one, ast.Name) or ast.unparse(one).startswith("self.")]
+    return [expression for expression in called if isinstance(expression, ast.Name) or ast.unparse(expression).startswith("self.")]

@@ -24,7 +24,7 @@ def _functions_for_classes(program: Program) -> Iterator[Program]:
             tree = program.tree
             body = blocks_of(tree)[block][1]
             made = body[place].body[0]  # type: ignore[attr-defined]
-            if not made.args.args or any(name.id == made.args.args[0].arg for one in made.body for name in names_in(one)):
+            if not made.args.args or any(name.id == made.args.args[0].arg for statement in made.body for name in names_in(statement)):
                 continue
             made.args.args.pop(0)
             made.name = node.name

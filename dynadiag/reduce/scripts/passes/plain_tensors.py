@@ -37,4 +37,4 @@ def _tensors(program: Program) -> tuple[str, ...]:
 def _is_plain(value: ast.expr) -> bool:
     """Whether nothing is gained: no call, what is compiled, or a tensor already."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    return not calls or any(calls_compiler(one.func) for one in calls) or ast.unparse(value) in _TENSORS
+    return not calls or any(calls_compiler(call.func) for call in calls) or ast.unparse(value) in _TENSORS

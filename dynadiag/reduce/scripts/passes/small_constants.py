@@ -13,7 +13,7 @@ from dynadiag.reduce.scripts.program import Program, of_tree
 def small_constants(program: Program) -> Iterator[Program]:
     """Equal numbers together (they may have to fit each other), then each alone."""
     found = {value for node in ast.walk(program.tree) if (value := _number(node)) is not None}
-    for value in sorted(found, key=lambda one: (-abs(one), isinstance(one, float))):
+    for value in sorted(found, key=lambda number: (-abs(number), isinstance(number, float))):
         for smaller in _smaller(value):
             tree = program.tree
             for node in ast.walk(tree):
@@ -36,4 +36,4 @@ def _number(node: ast.AST) -> int | float | None:
 
 def _smaller(value: float) -> list[int | float]:
     tried = (1, 2, 4, value // 2) if isinstance(value, int) else (1.0,)
-    return list(dict.fromkeys(one for one in tried if 0 < abs(one) < abs(value)))
+    return list(dict.fromkeys(number for number in tried if 0 < abs(number) < abs(value)))

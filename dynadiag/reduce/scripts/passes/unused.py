@@ -41,7 +41,7 @@ def without_unused(program: Program) -> Program:
 def _once(program: Program) -> Program | None:
     tree = program.tree
     statements = statements_of(tree)
-    gone = {id(one.node) for statement in statements for one in _group(statement, statements)}
+    gone = {id(child.node) for statement in statements for child in _group(statement, statements)}
     if not gone:
         return None
     for _, body in blocks_of(tree):
@@ -55,7 +55,7 @@ def _group(statement: Statement, statements: list[Statement]) -> list[Statement]
         return []
     if isinstance(statement.node, ast.ImportFrom) and statement.node.module == "__future__":
         return []
-    if any(isinstance(one, ast.Call) and calls_compiler(one.func) for one in ast.walk(statement.node)):
+    if any(isinstance(node, ast.Call) and calls_compiler(node.func) for node in ast.walk(statement.node)):
         return []  # what is compiled stays compiled
     group = [statement]
     for name in statement.binds:
@@ -88,5 +88,5 @@ def _only_does_to(node: ast.stmt, name: str) -> bool:
     root = target
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
-    reads = [one for one in names_in(node) if one.id == name]
+    reads = [name_node for name_node in names_in(node) if name_node.id == name]
     return root is not target and len(reads) == 1 and reads[0] is root

@@ -39,8 +39,8 @@ def _contents(node: ast.stmt) -> list[list[ast.stmt]]:
 
 def _with_zeros(loop: ast.For) -> list[ast.stmt]:
     """The body with 0 for what the loop binds: most often a number that is only read."""
-    zeros = _Zeros({one.id for one in names_in(loop.target)})
-    return [zeros.visit(copy.deepcopy(one)) for one in loop.body]
+    zeros = _Zeros({name.id for name in names_in(loop.target)})
+    return [zeros.visit(copy.deepcopy(statement)) for statement in loop.body]
 
 
 class _Zeros(ast.NodeTransformer):
