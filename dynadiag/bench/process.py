@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import dynadiag
+from dynadiag.children.worker import Worker, WorkerEndedError, last_line_of
 from dynadiag.errors import DynadiagError, TorchUnsupportedError, UsageError
 from dynadiag.files import extended
-from dynadiag.json_lines import LineReader, parsed
 from dynadiag.private_view.choosing import command_in, warn_of
 from dynadiag.private_view.recovery import recover
 from dynadiag.private_view.view import View
 from dynadiag.record.supervisor import signal_name
 
 _MAIN = "dynadiag.bench.inside.main"
-_TAIL_BYTES = 4000
 _LEAVE_S = 5.0
 
 
@@ -47,104 +43,69 @@ class ArmProcess:
     def __init__(
         self, *, python: str, log: Path, environment: Mapping[str, str], early: Sequence[str] = (), view: View | None = None
     ) -> None:
-        command_read, self._commands = os.pipe()
-        self._replies, reply_write = os.pipe()
         root = str(Path(dynadiag.__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), root]))
         self._log, self._view = log, view
-        command = [python, "-P", "-m", _MAIN, str(command_read), str(reply_write), *early]
-        self._lines = LineReader(self._replies)
+
+        def command(reading: int, writing: int) -> Sequence[str]:
+            words = [python, "-P", "-m", _MAIN, str(reading), str(writing), *early]
+            return words if view is None else command_in(view, words)
+
         with os.fdopen(extended(log), "ab") as output:
             try:
-                self._child = subprocess.Popen(
-                    command if view is None else command_in(view, command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(command_read, reply_write),
-                    env={**environment, "PYTHONPATH": path},
-                    start_new_session=True,
-                )
+                self._worker = Worker(command, log=output, environment={**environment, "PYTHONPATH": path}, alone_in="session")
             except OSError as error:
                 raise UsageError(f"{python} cannot be started: {error.strerror}") from None
-            finally:
-                os.close(command_read)
-                os.close(reply_write)
 
     def ask(self, command: Mapping[str, Any], *, timeout_s: float, on_phase: Callable[[str], None] = lambda _phase: None) -> Any:
         """The result of one command. Raises ArmFailedError; UsageError or TorchUnsupportedError for what no other arm would do better."""
-        try:
-            os.write(self._commands, (json.dumps(command) + "\n").encode())
-        except BrokenPipeError:
-            raise self._ended() from None
         deadline = time.monotonic() + timeout_s
-        while True:
-            if (message := parsed(self._line(deadline, timeout_s))) is None:
-                continue
-            if "phase" in message:
-                on_phase(message["phase"])
-            elif "error" in message:
-                raise _failure(message)
-            else:
-                return message["result"]
-
-    def _line(self, deadline: float, timeout_s: float) -> bytes:
         try:
-            line = self._lines.line(max(0.0, deadline - time.monotonic()))
-        except EOFError:
+            message = self._worker.ask(command, timeout_s)
+            while message is not None and "phase" in message:
+                on_phase(message["phase"])
+                message = self._worker.hear(deadline - time.monotonic())
+        except WorkerEndedError:
             raise self._ended() from None
-        if line is None:
+        if message is None:
             self.kill()
             raise ArmFailedError("timeout", f"did not answer within {timeout_s:.0f} s and was ended")
-        return line
+        if "error" in message:
+            raise _failure(message)
+        return message["result"]
 
     def _ended(self) -> ArmFailedError:
-        try:
-            status = self._child.wait(_LEAVE_S)
-        except subprocess.TimeoutExpired:
+        status = self._worker.wait(_LEAVE_S)
+        if status is None:
             self.kill()
             return ArmFailedError("crashed", "closed its side of the pipe")
         if status < 0:
             return ArmFailedError("crashed", f"was ended by {signal_name(-status)}")
-        return ArmFailedError("crashed", f"exited with status {status}{self._last_words()}")
-
-    def _last_words(self) -> str:
-        lines = self.tail().split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f": {said[:200]}" if said else ""
+        last = last_line_of(self._log)
+        return ArmFailedError("crashed", f"exited with status {status}{f': {last[:200]}' if last else ''}")
 
     @property
     def has_ended(self) -> bool:
         """Whether the process is gone."""
-        return self._child.poll() is not None
-
-    def tail(self) -> str:
-        """The end of what the process printed."""
-        try:
-            with self._log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return log.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
+        return self._worker.has_ended
 
     def kill(self) -> None:
         """End the process and what it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.wait()
-        if self._view is not None:
-            warn_of(recover(Path(self._view.undo)))
+        self._worker.kill()
+        self._put_back()
 
     def close(self) -> None:
         """Ask it to leave, end it if it does not, and close the pipes."""
-        if self._child.poll() is None:
-            with contextlib.suppress(OSError):
-                os.write(self._commands, b'{"do": "quit"}\n')
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_LEAVE_S)
-        self.kill()
-        os.close(self._commands)
-        os.close(self._replies)
+        if not self.has_ended:
+            with contextlib.suppress(WorkerEndedError):
+                self._worker.tell({"do": "quit"})
+        self._worker.wait(_LEAVE_S)  # before its pipe is closed, at which it ends at once
+        self._worker.close(patience_s=0.0)
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._view is not None:
+            warn_of(recover(Path(self._view.undo)))
 
 
 class ArmEndedError(ArmFailedError):

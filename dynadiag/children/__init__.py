@@ -1,1 +1,1 @@
-"""Our child processes, and what they answered before."""
+"""Our child processes: workers that speak JSON lines, children forked for one question, and what their answers were before."""

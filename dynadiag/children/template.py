@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dynadiag.children.forked import end_with_parent
-from dynadiag.json_lines import LineReader
+from dynadiag.children.worker import Channel, WorkerEndedError
+from dynadiag.json_lines import Speaker
 
 OUTPUT = "output"
 
@@ -43,8 +44,7 @@ class Template:
             _serve(parent, asked[0], answered[1])
         os.close(asked[0])
         os.close(answered[1])
-        self._ask, self._answer = asked[1], answered[0]
-        self._lines = LineReader(self._answer)
+        self._channel = Channel(asked[1], answered[0])
         self.child: int | None = None
 
     @functools.cached_property
@@ -63,30 +63,22 @@ class Template:
         """
         output = file.parent.with_name(OUTPUT)
         job = {"file": str(file), "environment": dict(environment), "output": str(output), "path": self.path}
-        os.write(self._ask, json.dumps(job).encode() + b"\n")
-        self.child = int(self._line(None) or 0) or None
-        status = self._line(timeout_s)
-        if status is None and self.child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.child, signal.SIGKILL)
-            self._line(None)
-        self.child = None
-        said = output.read_bytes().decode("utf-8", "replace") if output.exists() else ""
-        return None if status is None else int(status), said
-
-    def _line(self, timeout_s: float | None) -> str | None:
-        """The next line that it says; None when none came in time."""
         try:
-            raw = self._lines.line(timeout_s)
-        except EOFError:
+            self.child = (self._channel.ask(job) or {}).get("child")
+            ended = self._channel.hear(timeout_s)
+            if ended is None and self.child is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.child, signal.SIGKILL)
+                self._channel.hear()
+        except WorkerEndedError:
             raise OSError("the process from which proofs are forked has ended") from None
-        return None if raw is None else raw.decode()
+        self.child = None
+        printed = output.read_bytes().decode("utf-8", "replace") if output.exists() else ""
+        return None if ended is None else ended["status"], printed
 
     def close(self) -> None:
         """End it, with a run that is not over."""
-        for number in (self._ask, self._answer):
-            with contextlib.suppress(OSError):
-                os.close(number)
+        self._channel.close()
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child, signal.SIGKILL)
@@ -140,7 +132,7 @@ def _serve(parent: int, reading: int, writing: int) -> None:
     try:
         end_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        me = os.getpid()
+        me, speaker = os.getpid(), Speaker(writing)
         with os.fdopen(reading, "r", encoding="utf-8") as jobs:
             for line in jobs:
                 child = os.fork()
@@ -148,11 +140,11 @@ def _serve(parent: int, reading: int, writing: int) -> None:
                     os.close(writing)
                     end_with_parent(me)
                     _run(json.loads(line))
-                os.write(writing, f"{child}\n".encode())
+                speaker.say({"child": child})
                 _, ended = os.waitpid(child, 0)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child, signal.SIGKILL)  # what it started and left behind
-                os.write(writing, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+                speaker.say({"status": os.waitstatus_to_exitcode(ended)})
     finally:
         os._exit(0)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from dynadiag.errors import UsageError
 from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.fix.inside.running import RunJob
-from dynadiag.fix.runs import ALONE, LARGEST_REPLY, SEEDED, Ask, Outcome, Runner, last_line, outcome_of, report_on
+from dynadiag.fix.runs import ALONE, LARGEST_REPLY, SEEDED, Ask, Outcome, Runner, last_words, outcome_of, report_on
 from dynadiag.json_lines import parsed
 from dynadiag.private_view.consent import Apart
 from dynadiag.record import RecordOptions, Target, record
@@ -87,7 +87,7 @@ class LaunchedRunner(Runner):
         }
         count = next((int(mapping["ranks"]) for mapping in replies.values()), 0)
         if not count or len(replies) < count:
-            why = f"{count - len(replies) if count else 'all'} of its ranks did not end: {last_line(folder / 'launch')}"
+            why = f"{count - len(replies) if count else 'all'} of its ranks did not end: {last_words(folder / 'launch')}"
             return Outcome(ended=False, why=why, cpu_s=cpu_s)
         self._longest_s = max(self._longest_s, time.monotonic() - begun)
         ranks = [outcome_of({**reply, "ended": True}, folder / name, None) for name, reply in sorted(replies.items())]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dynadiag import report, trace
 from dynadiag.children.forked import START_WITHOUT_GC
+from dynadiag.children.worker import Worker, WorkerEndedError, last_line_of
 from dynadiag.errors import DynadiagError
 from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.fix.inside.running import RunJob
-from dynadiag.json_lines import LineReader, parsed
+from dynadiag.json_lines import parsed
 from dynadiag.model.report import Report
 from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.view import View
@@ -28,7 +29,6 @@ from dynadiag.record import RecordOptions, Target, record
 
 _LARGEST_OUTPUT = 64 << 20
 LARGEST_REPLY = 4 << 20
-_PATIENCE_S = 5.0
 TIMES = 20.0
 SEEDED = {"PYTHONHASHSEED": "0"}
 _WARNED = re.compile(r"/.+?:\d+: \w*Warning: ")
@@ -65,57 +65,36 @@ class Outcome:
     free: Sequence[str] = ()
 
 
-class Worker:
+class RunServer:
     """The process that has imported torch and forks; what it prints goes into `worker.log` in a folder. `training`: the script trains."""
 
     def __init__(self, folder: Path, *, training: bool) -> None:
         self._log = folder / "worker.log"
+        command = [sys.executable, "-P", "-c", START_WITHOUT_GC, "dynadiag.fix.worker", *(["training"] if training else [])]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START_WITHOUT_GC, "dynadiag.fix.worker", *(["training"] if training else [])],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **ALONE, **SEEDED},
-            )
-        assert self._process.stdout is not None
-        self._lines = LineReader(self._process.stdout.fileno())
-        self._reply()
+            self._worker = Worker(command, log=log, environment={**os.environ, **ALONE, **SEEDED})
+        with self._whole():
+            self._worker.hear()
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Its reply to a message. Raises DynadiagError where it has none."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise DynadiagError(self._ended()) from None
-        reply = self._reply()
+        with self._whole():
+            reply = self._worker.ask(message) or {}
         if "error" in reply:
             raise DynadiagError(f"a proof could not be made (see {self._log}): {reply['error']}")
         return reply
 
     def close(self) -> None:
         """End it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._worker.close()
 
-    def _reply(self) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is said where the process is gone."""
         try:
-            line = self._lines.line(None)
-        except EOFError:
-            raise DynadiagError(self._ended()) from None
-        return parsed(line or b"") or {}
-
-    def _ended(self) -> str:
-        return f"the process that runs proofs has ended: {last_line(self._log)}"
+            yield
+        except WorkerEndedError:
+            raise DynadiagError(f"the process that runs proofs has ended: {last_words(self._log)}") from None
 
 
 class Runner:
@@ -255,7 +234,6 @@ def _text(path: Path) -> str:
         return ""
 
 
-def last_line(path: Path) -> str:
+def last_words(log: Path) -> str:
     """The last line that was printed into a file."""
-    rows = _text(path).strip().splitlines()
-    return rows[-1] if rows else f"nothing was printed, see {path}"
+    return last_line_of(log) or f"nothing was printed, see {log}"

@@ -25,7 +25,7 @@ from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
-from dynadiag.fix.runs import TIMES, Outcome, Runner, Worker, report_on
+from dynadiag.fix.runs import TIMES, Outcome, Runner, RunServer, report_on
 from dynadiag.fix.search import Say, Search, Tried
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.speed import Speed, not_slower, timed
@@ -83,7 +83,7 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apa
     with remembering(_known(baseline, report, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
-            worker = Worker(folder, training=any(graph.kind == "aot_joint" for graph in report.run.graphs))
+            worker = RunServer(folder, training=any(graph.kind == "aot_joint" for graph in report.run.graphs))
             stack.callback(worker.close)
             limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
             job = job_of(baseline, folder)

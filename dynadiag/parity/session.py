@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag import report, trace
+from dynadiag.children.worker import Worker, last_line_of
 from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
-from dynadiag.json_lines import parsed
 from dynadiag.model import Run
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.passes.find_parity import TITLES
@@ -22,7 +21,6 @@ from dynadiag.render.parity_words import details, verdict
 from dynadiag.scratch import scratch
 
 _MAIN = Path(__file__).with_name("offline_main.py")
-_SAID_BYTES = 4000
 Advance = Callable[[int, int], None]
 
 
@@ -100,24 +98,22 @@ def _answers(recording: Path, options: OfflineOptions) -> Iterator[Mapping[str, 
     with scratch("parity") as folder:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps(_job(recording, options)), encoding="utf-8")
-        said = Path(folder) / "stderr"
-        with said.open("wb") as stderr:
-            child = _start(options.python, job, stderr)
-        assert child.stdout is not None
+        printed = Path(folder) / "stderr"
+        command = [options.python, str(_MAIN), str(job)]
+        with printed.open("wb") as log:
+            try:
+                worker = Worker(command, log=log, environment=environment_afterwards(), is_asked=False)
+            except OSError as error:
+                raise UsageError(f"{options.python} cannot be started: {error.strerror}") from None
         try:
-            for line in child.stdout:
-                if (entry := parsed(line)) is not None:
-                    yield entry
-            status = child.wait()
+            yield from worker.messages()
+            status = worker.wait() or 0
         finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-            child.stdout.close()
+            worker.kill()
+            worker.close()
         if status not in (0, 2, 3):
-            text = said.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
             how = f"was killed by {_signal(-status)}" if status < 0 else f"ended early with exit status {status}"
-            yield {"graph": None, "broken": f"the replay {how}: {text[-1][:300] if text else 'no output'}"}
+            yield {"graph": None, "broken": f"the replay {how}: {last_line_of(printed)[:300] or 'no output'}"}
 
 
 def _signal(number: int) -> str:
@@ -136,14 +132,6 @@ def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:
         "tests": str(options.tests.resolve()) if options.tests is not None else None,
         "load": str(options.load.resolve()) if options.load is not None else None,
     }
-
-
-def _start(python: str, job: Path, stderr: Any) -> subprocess.Popen[bytes]:
-    command = [python, str(_MAIN), str(job)]
-    try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment_afterwards())
-    except OSError as error:
-        raise UsageError(f"{python} cannot be started: {error.strerror}") from None
 
 
 def happened_in(run: Run) -> Mapping[str, Any] | None:

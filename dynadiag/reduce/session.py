@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,10 @@ from types import FrameType
 from typing import Any
 
 from dynadiag.children.forked import START_WITHOUT_GC
+from dynadiag.children.worker import Worker
 from dynadiag.errors import DynadiagError, OutputError, UsageError
 from dynadiag.files import extended, read_small, write_inside
-from dynadiag.json_lines import parsed, value_of
+from dynadiag.json_lines import value_of
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
@@ -160,23 +160,14 @@ def _write(out: Path, name: str, text: str) -> None:
 def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message], None]) -> Message:
     """Start the worker, hand its messages on, and give the last one; what it prints besides goes into `worker.log`."""
     last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
+    command = [sys.executable, "-c", START_WITHOUT_GC, module, str(job)]
     with os.fdopen(_log(out / "worker.log"), "wb") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-c", START_WITHOUT_GC, module, str(job)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=_environment(out),
-            text=True,
-            process_group=0,
-        )
-        assert child.stdout is not None
-        with _interrupts_to(child) as presses:
-            for line in child.stdout:
-                if (message := parsed(line)) is not None:
-                    on_message(message)
-                    last = message if {"done", "error"} & set(message) else last
-            child.wait()
+        worker = Worker(command, log=log, environment=_environment(out), is_asked=False, alone_in="group")
+    with contextlib.closing(worker), _interrupts_to(worker) as presses:
+        for message in worker.messages():
+            on_message(message)
+            last = message if {"done", "error"} & set(message) else last
+        worker.wait()
     if presses and not {"done", "slug", "exit_code"} & set(last):
         written = f"the best result so far is {out / 'repro_min.py'}" if (out / "repro_min.py").exists() else "nothing was written"
         raise DynadiagError(f"interrupted: {written}; continue with {_GOES_ON} {out}", slug="interrupted", exit_code=130)
@@ -191,21 +182,19 @@ def _log(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _interrupts_to(child: subprocess.Popen[str]) -> Iterator[list[int]]:
+def _interrupts_to(worker: Worker) -> Iterator[list[int]]:
     """Ctrl-C goes to the worker: once asks for the best so far, twice ends it. Gives the interrupts so far."""
     presses: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         presses.append(number)
-        with contextlib.suppress(ProcessLookupError):
-            if len(presses) == 1:
-                os.kill(child.pid, signal.SIGINT)
-            else:
-                os.killpg(child.pid, signal.SIGKILL)
+        if len(presses) == 1:
+            worker.send_signal(signal.SIGINT)
+        else:
+            worker.send_signal(signal.SIGKILL, to_all=True)
 
     def end(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        worker.send_signal(signal.SIGKILL, to_all=True)
         sys.exit(128 + number)
 
     before = signal.signal(signal.SIGINT, pass_on), signal.signal(signal.SIGTERM, end)

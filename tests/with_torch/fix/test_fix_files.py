@@ -12,7 +12,7 @@ import torch
 from dynadiag.errors import NoViewError, UsageError
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import Prover
-from dynadiag.fix.runs import Runner, Worker
+from dynadiag.fix.runs import Runner, RunServer
 from dynadiag.private_view.choosing import private_view, roots_of
 from dynadiag.private_view.consent import Apart
 
@@ -57,7 +57,7 @@ def facts(folder):
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory):
     """A process of its own, as the verb's is one: torch's autograd refuses a fork of a process that has run a backward before."""
-    made = Worker(tmp_path_factory.mktemp("worker"), training=True)
+    made = RunServer(tmp_path_factory.mktemp("worker"), training=True)
     yield made
     made.close()
 
