@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
-from dynadiag.capture.call_state import Mode, RandomStates
 from dynadiag.capture.compiled_calls import After, Before, CompiledCallable, CompiledCalls
+from dynadiag.capture.reach import Mode, RandomStates
 from dynadiag.capture.script import ScriptEndedError, run_script
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.trace.dispatched import count_dispatched

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from dynadiag.compare.aliasing import overlaps_itself, sharing
+from dynadiag.capture.reach import strided_copy
+from dynadiag.compare.aliasing import sharing
 from dynadiag.compare.judge import Seen
+from dynadiag.torch_compat.dispatch.live_call import RandomState
 from dynadiag.torch_compat.pytree import tree_leaves
 
 
@@ -25,10 +27,10 @@ class Call:
 def call(function: Callable[..., Any], module: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str], *, gradients: bool) -> Call:
     """Call it on these inputs with RNG state of its own; then the gradients of all that requires one, for fixed cotangents."""
     torch.manual_seed(0)
-    before = torch.get_rng_state()
+    generators = RandomState()
     needing = [(position, _origin(item)) for position, item in enumerate(inputs) if isinstance(item, torch.Tensor) and item.requires_grad]
     outputs = tree_leaves(function(*inputs))
-    random = not torch.equal(before, torch.get_rng_state())
+    random = generators.moved()
     shared = sharing(outputs, inputs)
     seen = [Seen("output", at, f"output {at}", _kept(element)) for at, element in enumerate(outputs)]
     seen += [Seen("input", at, name, _kept(entry)) for at, (name, entry) in enumerate(zip(names, inputs, strict=True))]
@@ -44,11 +46,7 @@ def _kept(value: Any) -> Any:
     """What the value is now: a copy that keeps sizes and strides."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return value
-    with torch.no_grad():
-        if overlaps_itself(value):
-            return value.detach().clone().requires_grad_(value.requires_grad)
-        copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(value.detach())
-    return copy.requires_grad_(value.requires_grad)
+    return strided_copy(value).requires_grad_(value.requires_grad)
 
 
 def _origin(value: torch.Tensor) -> Any:

@@ -18,7 +18,7 @@ import torch
 
 import dynadiag
 import dynadiag.fix.inside.observing  # before the forks, which need it
-from dynadiag.capture.call_state import seed_generators
+from dynadiag.capture.reach import seed_generators
 from dynadiag.children.forked import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load

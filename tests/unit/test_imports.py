@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "revisions": {"errors"},
     "model": {"errors"},
     "torch_compat": {"torch_state", "errors", "files", "model"},
-    "compare": {"errors", "model", "torch_compat"},
+    "compare": {"errors", "model", "torch_compat", "capture"},
     "children": {"errors", "files", "json_lines", "private_view", "scratch", "torch_compat"},
     "record": LOWEST - {"json_lines"} | {"private_view", "model", "torch_compat", "compare"},
     "capture": {"errors", "files", "import_watcher", "torch_compat"},

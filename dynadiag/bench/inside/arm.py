@@ -20,11 +20,10 @@ from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import Expected, begin_alike, collect, prime_and_expect
 from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.shapes import ShapeReplay
-from dynadiag.bench.inside.state import State
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.bench.inside.work import saved_for_backward, step_work
-from dynadiag.capture.call_state import cuda_in_use, seed_generators
+from dynadiag.capture.reach import State, cuda_in_use, seed_generators
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
 

@@ -21,10 +21,9 @@ from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
 from dynadiag.bench.inside.replaying import Replay, walk_like
 from dynadiag.bench.inside.results import tensors_in
-from dynadiag.bench.inside.snapshot import take_snapshot
-from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Timer
+from dynadiag.capture.reach import find_state, take_snapshot
 from dynadiag.capture.script import one_line
 from dynadiag.torch_compat.dynamo.break_costs import (
     Entered,

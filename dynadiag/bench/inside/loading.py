@@ -12,8 +12,8 @@ from typing import Any
 
 from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
-from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit, Step, WholeStep
+from dynadiag.capture.reach import find_state
 from dynadiag.capture.script import UserCodeError, is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.torch_compat.dynamo.backend import forget_backends_of

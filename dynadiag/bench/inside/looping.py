@@ -20,8 +20,8 @@ from dynadiag.bench.inside.probing import probe_steps
 from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.timing import MIN_BLOCK_S, WARM_UP_S, StepTimer
 from dynadiag.bench.verdict import MIN_ROUNDS
-from dynadiag.capture.call_state import cuda_in_use
 from dynadiag.capture.compiled_calls import CompiledCalls
+from dynadiag.capture.reach import cuda_in_use
 from dynadiag.capture.script import ScriptEndedError, run_script
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import compile_facts, keep_all_metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dynadiag.bench.inside.state import Held
+from dynadiag.capture.reach import Held
 
 TF32_EPS = 2.0**-10
 _SEED = 7

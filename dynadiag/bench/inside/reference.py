@@ -11,11 +11,9 @@ from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
 from dynadiag.bench.inside.layout import layout_of
 from dynadiag.bench.inside.perturbation import TF32_EPS, change_inputs, floating, nudge
 from dynadiag.bench.inside.results import numbers_in, tensors_in
-from dynadiag.bench.inside.snapshot import Snapshot, take_snapshot
-from dynadiag.bench.inside.state import State, find_state
 from dynadiag.bench.inside.steps import Step
 from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
-from dynadiag.capture.call_state import cuda_in_use, seed_generators
+from dynadiag.capture.reach import Snapshot, State, cuda_in_use, find_state, seed_generators, take_snapshot
 
 if TYPE_CHECKING:  # see `comparing`
     from dynadiag.compare.judge import Judged

@@ -13,11 +13,9 @@ from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import run_and_collect
 from dynadiag.bench.inside.shapes import Seen, ShapeLog, ShapeReplay, most_seen
-from dynadiag.bench.inside.snapshot import Snapshot, take_snapshot
-from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import CallUnit
-from dynadiag.capture.call_state import seed_generators
 from dynadiag.capture.compiled_calls import CompiledCallable
+from dynadiag.capture.reach import Snapshot, find_state, seed_generators, take_snapshot
 from dynadiag.capture.script_capture import CapturedCall, ScriptCapture
 
 _FREED = "backward through the graph a second time"

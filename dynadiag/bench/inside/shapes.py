@@ -13,8 +13,8 @@ from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.bench.inside.timing import Block, Timer
-from dynadiag.capture.call_state import Mode
 from dynadiag.capture.compiled_calls import CompiledCallable
+from dynadiag.capture.reach import Mode
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 
 MOST_SHAPES = 16

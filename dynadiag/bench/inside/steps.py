@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynadiag.bench.inside.results import tensors_in
-from dynadiag.bench.inside.state import find_state
+from dynadiag.capture.reach import find_state
 
 _COTANGENT_SEED = 20
 _OF_SCALARS = 1.5

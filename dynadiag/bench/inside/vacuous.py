@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dynadiag.bench.inside.snapshot import Snapshot
+from dynadiag.capture.reach import Snapshot
 
 
 def why_vacuous(first: Mapping[str, Any], snapshot: Snapshot) -> str:

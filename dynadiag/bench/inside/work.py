@@ -10,8 +10,8 @@ from typing import Any
 from dynadiag.bench.inside.layout import storage_of
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
-from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import Step
+from dynadiag.capture.reach import find_state
 from dynadiag.torch_compat.aot.graph_costs import StepWork, counting_backend
 
 _KINDS = 20

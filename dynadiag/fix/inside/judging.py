@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.capture.reach import strided_copy
 from dynadiag.compare.judge import Noise, Rule, Runs, Seen, judge
 
 FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
@@ -118,7 +119,8 @@ def _on_its_device(value: Mapping[str, Any]) -> torch.Tensor:
     kept: torch.Tensor = value["tensor"]
     if value["device"] == "cpu":
         return kept
-    return torch.empty_strided(kept.shape, kept.stride(), dtype=kept.dtype, device=value["device"]).copy_(kept)
+    on_device: torch.Tensor = strided_copy(kept, value["device"])
+    return on_device
 
 
 def _noise(beside: Sequence[Any], value: Any) -> Noise:

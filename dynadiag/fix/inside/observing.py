@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from dynadiag.bench.inside.state import State, find_state
-from dynadiag.capture.call_state import Mode
 from dynadiag.capture.compiled_calls import After, CompiledCallable
+from dynadiag.capture.reach import Mode, RandomStates, State, find_state, strided_copy
 from dynadiag.compare.aliasing import is_plain, overlaps_itself, sharing
 from dynadiag.torch_compat.aot.autograd_engine import compiled_autograd_is_on
 from dynadiag.torch_compat.dispatch.live_call import aside
@@ -126,7 +122,8 @@ class CallLog:
             if isinstance(value, _PLAIN) and value is not None:
                 found.append((f"value {when}", name, value if not isinstance(value, str) else value[:_LONGEST]))
         lengths = [("lengths", "containers", sorted(len(container) for container in state.containers))]
-        return [*found, *lengths, *_random()]
+        drawn = RandomStates.now(wake_numpy=False).digests()
+        return [*found, *lengths, *(("random numbers", name, digest) for name, digest in drawn.items())]
 
     def _of_results(self, result: Any, state: State) -> list[tuple[str, str, Any]]:
         leaves: list[Any] = []
@@ -162,7 +159,7 @@ class CallLog:
                 self.full = self.full or self._left < 0
                 if self.full:
                     return "not compared: too large"
-                self._kept[key] = kept = _strided_copy(value)
+                self._kept[key] = kept = strided_copy(value, "cpu")  # that of a GPU is the program's
         return {"tensor": kept, "device": str(value.device), "requires_grad": value.requires_grad}
 
 
@@ -171,34 +168,10 @@ def _as_it_was(kept: torch.Tensor, value: torch.Tensor) -> bool:
     return same and bool(torch.equal(kept.to(value.device), value))
 
 
-def _strided_copy(value: torch.Tensor) -> torch.Tensor:
-    """In the host's memory: that of a GPU is the program's."""
-    if overlaps_itself(value):
-        return value.detach().to("cpu", copy=True)
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu").copy_(value.detach())
-
-
 def _replaced(objects: Mapping[str, Any], now: State) -> list[tuple[str, str, Any]]:
     """Which names mean another tensor than before the call: one that is rebound is another address and other guards."""
     there = {name: held.tensor for name, held in now.held.items()}
     return [("rebound", "names", sorted(name for name, item in objects.items() if name in there and there[name] is not item))]
-
-
-def _random() -> list[tuple[str, str, Any]]:
-    """The state of each random generator that a call may draw from, as a digest; None for one of NumPy that is as it was seeded."""
-    states = {"python": repr(random.getstate()).encode(), "torch": bytes(torch.get_rng_state().numpy())}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = b"".join(bytes(state.cpu().numpy()) for state in torch.cuda.get_rng_state_all())
-    found: list[tuple[str, str, Any]] = [("random numbers", name, hashlib.sha256(state).hexdigest()[:12]) for name, state in states.items()]
-    # It may be loaded in one of two processes only, for something else than random numbers.
-    numpy = sys.modules.get("numpy.random")
-    moved = numpy is not None and _bytes_of(numpy.get_state()) != _bytes_of(numpy.RandomState(0).get_state())
-    return [*found, ("random numbers", "numpy", hashlib.sha256(_bytes_of(numpy.get_state())).hexdigest()[:12] if numpy and moved else None)]
-
-
-def _bytes_of(state: Any) -> bytes:
-    name, keys, *rest = state
-    return repr((name, rest)).encode() + bytes(keys.tobytes())
 
 
 def _identity(original: Any) -> Any:

@@ -23,8 +23,8 @@ from typing import Any
 
 import dynadiag
 from dynadiag.capture import overlay
-from dynadiag.capture.call_state import seed_generators
 from dynadiag.capture.compiled_calls import CompiledCalls
+from dynadiag.capture.reach import seed_generators
 from dynadiag.capture.script import UserCodeError, one_line, run_script
 from dynadiag.files import write_file
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers

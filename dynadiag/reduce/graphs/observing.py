@@ -27,6 +27,7 @@ from dynadiag.reduce.graphs.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.causes import chain_of
+from dynadiag.torch_compat.dispatch.live_call import RandomState
 from dynadiag.torch_compat.dispatch.surroundings import surroundings as around_a_call
 from dynadiag.torch_compat.dynamo import compiling
 from dynadiag.torch_compat.inductor.inner import inner_compiled, inner_options
@@ -72,11 +73,6 @@ class Expected:
     eager: list[Any]
     exact: list[Any] | None
     drawn: list[Drawn]
-
-
-def _random_states(candidate: Candidate) -> tuple[bytes, ...]:
-    on_gpu = torch.cuda.get_rng_state_all() if candidate.accelerated and torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    return tuple(state.numpy().tobytes() for state in (torch.get_rng_state(), *on_gpu))
 
 
 def _control(candidate: Candidate, setting: Setting, drawn: list[Drawn]) -> list[Any]:
@@ -237,9 +233,9 @@ def _run_calls(
         with contextlib.nullcontext() if call.grad is None else torch.set_grad_enabled(call.grad):
             results.append(_one_call(candidate, call, setting, function, enter, number, change, spend))
         if drawn is not None and setting.check != "raises":
-            after = _random_states(candidate)
+            after = RandomState().as_bytes()
             torch.manual_seed(0)
-            drawn.append(Drawn(after != _random_states(candidate), after))
+            drawn.append(Drawn(after != RandomState().as_bytes(), after))
     return results
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Interpreter, Node
 
+from dynadiag.capture.reach import strided_copy
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.inputs import Input, TensorInput, make_values
 from dynadiag.reduce.graphs.memory import overlaps_itself
@@ -60,11 +61,8 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided:
-        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    overlapping = overlaps_itself(tuple(tensor.shape), tuple(tensor.stride()))
-    copy = tensor.detach().clone() if overlapping else copy.copy_(tensor.detach())
+    dense = tensor.layout is not torch.strided or overlaps_itself(tuple(tensor.shape), tuple(tensor.stride()))
+    copy: torch.Tensor = tensor.detach().clone() if dense else strided_copy(tensor)
     return copy.requires_grad_(tensor.requires_grad)
 
 

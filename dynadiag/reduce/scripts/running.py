@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import dynadiag
-from dynadiag.capture.call_state import seed_generators
+from dynadiag.capture.reach import seed_generators
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.recorded_failures import MARKS, failures_in

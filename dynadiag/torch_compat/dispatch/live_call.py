@@ -87,6 +87,10 @@ class RandomState:
         for generator in (torch.default_generator, *(torch.cuda.default_generators[device] for device in self._cuda)):
             generator.manual_seed(seed)
 
+    def as_bytes(self) -> tuple[bytes, ...]:
+        """The states to compare, the CPU's first."""
+        return tuple(bytes(state.cpu().numpy()) for state in self._states)
+
     def _now(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._cuda)]
 

@@ -13,7 +13,7 @@ from dynadiag.bench.inside.loading import load_step
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.reference import prime_and_expect
-from dynadiag.bench.inside.state import Held, find_state
+from dynadiag.capture.reach import Held, find_state
 from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge
 from dynadiag.torch_compat.dispatch.rounding import NoisySums
 from tests.corpus.planted_faults import backends as planted

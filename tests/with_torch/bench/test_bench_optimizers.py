@@ -8,8 +8,8 @@ import torch
 from dynadiag.bench.inside.checking import check_arm, check_eager
 from dynadiag.bench.inside.perturbation import floating
 from dynadiag.bench.inside.reference import prime_and_expect
-from dynadiag.bench.inside.state import find_state
 from dynadiag.bench.inside.steps import WholeStep
+from dynadiag.capture.reach import find_state
 from dynadiag.compare.noise import in_float64
 from tests.with_torch.bench import optimizer_programs as programs
 

@@ -15,8 +15,7 @@ from dynadiag.bench.inside.main import Server
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.perturbation import change_inputs
 from dynadiag.bench.inside.script_step import ScriptStep
-from dynadiag.bench.inside.snapshot import take_snapshot
-from dynadiag.bench.inside.state import find_state
+from dynadiag.capture.reach import find_state, take_snapshot
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts
 

@@ -16,8 +16,8 @@ from dynadiag.bench.inside import shapes as shapes_module
 from dynadiag.bench.inside.patching import CompileSwitch
 from dynadiag.bench.inside.script_step import ScriptStep, without_history
 from dynadiag.bench.inside.shapes import ShapeLog, most_seen, parameter_names, signature_of
-from dynadiag.capture.call_state import Mode
 from dynadiag.capture.compiled_calls import CompiledCallable
+from dynadiag.capture.reach import Mode
 
 ROOT = Path(__file__).parents[3]
 

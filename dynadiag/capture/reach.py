@@ -1,8 +1,11 @@
-"""What a step can read and change: tensors, gradients, optimizers and plain numbers, reached from the function and its arguments."""
+"""The state of a call: what it runs under, the random numbers that it would draw, what it can read and change, and copies of all that."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import random
+import sys
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
@@ -251,3 +254,164 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _global_names(constant)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Copies of a state's tensors and gradients, and what its slots held."""
+
+    state: State
+    copies: dict[str, Any]
+    gradients: dict[str, Any]
+    slots: tuple[tuple[Slot, Any], ...]
+    containers: tuple[tuple[Any, Any], ...]
+    histories: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
+    generators: RandomStates
+
+    def restore(self) -> None:
+        """Put all back: the same objects in their places, the old values in the same tensors (their addresses stay), and random numbers.
+
+        A tensor that has another shape or dtype by now gets fresh storage.
+        """
+        import torch
+
+        for container, held in self.containers:
+            _put_back(container, held)
+        for slot, value in self.slots:
+            if slot.get() is not value:
+                slot.put(value)
+        for kept, held in self.histories:
+            kept.update({key: value.copy() if isinstance(value, list) else value for key, value in held.items()})
+        with torch.no_grad():
+            now = self.state.optimizer_tensors()
+            for name, copy in self.copies.items():
+                # A compiled optimizer may have put a tensor of its own in the place of `step`: its value is what counts.
+                tensor = now.get(name, self.state.held[name].tensor)
+                if tensor.shape == copy.shape and tensor.dtype == copy.dtype:
+                    tensor.copy_(copy)
+                else:
+                    tensor.data = copy.clone()
+        for name, held in self.state.held.items():
+            if held.tensor.is_leaf:
+                old = self.gradients.get(name)
+                held.tensor.grad = None if old is None else old.clone()
+        # Autocast keeps the casts of weights, and would go on with those of the values that were just overwritten.
+        torch.clear_autocast_cache()
+        self.generators.put_back()
+
+
+def take_snapshot(state: State) -> Snapshot:
+    """Copies of everything as it is now, on the same devices."""
+    return Snapshot(
+        state=state,
+        copies={name: held.tensor.detach().clone() for name, held in state.held.items()},
+        gradients={name: gradient.detach().clone() for name, gradient in state.gradients().items()},
+        slots=tuple((slot, slot.get()) for slot in state.slots.values()),
+        containers=tuple((container, container.copy()) for container in state.containers),
+        histories=tuple(state.optimizer_histories()),
+        generators=RandomStates.now(),
+    )
+
+
+def _put_back(container: Any, held: Any) -> None:
+    """Let a list or a dict hold what it held: a loss that each step appends would else be a new result each time."""
+    if isinstance(container, list):
+        if len(container) != len(held):
+            container[:] = held
+    elif container.keys() != held.keys():
+        for key in [key for key in container if key not in held]:
+            del container[key]
+        container.update({key: value for key, value in held.items() if key not in container})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """What a call runs under: grad mode, inference mode, devices with autocast, and whether the module is in training mode."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[str, ...]
+    training: bool | None
+
+    @classmethod
+    def of(cls, owner: Any) -> Mode:
+        """As it is now, for a call of `owner`."""
+        import torch
+
+        training = getattr(getattr(owner, "__self__", owner), "training", None)
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=tuple(device for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)),
+            training=training if isinstance(training, bool) else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomStates:
+    """The states of the generators that a call may draw from; None for numpy where it is not loaded."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+
+    @classmethod
+    def now(cls, *, wake_numpy: bool = True) -> RandomStates:
+        """As they are. NumPy makes its generator when it is first used (2.4): with `wake_numpy` here, else nobody knows how it begins."""
+        from dynadiag.torch_compat.dispatch.live_call import RandomState
+
+        numpy = sys.modules.get("numpy") if wake_numpy or "numpy.random" in sys.modules else None
+        return cls(python=random.getstate(), numpy=None if numpy is None else numpy.random.get_state(), torch=RandomState())
+
+    def put_back(self) -> None:
+        """Let them go on from here."""
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy.random"].set_state(self.numpy)
+        self.torch.set_back()
+
+    def digests(self) -> dict[str, str | None]:
+        """A short name for the state of each; None for that of NumPy where it is as it was seeded, or not there."""
+        torchs, *cuda = self.torch.as_bytes()
+        states = {"python": repr(self.python).encode(), "torch": torchs, **({"cuda": b"".join(cuda)} if cuda else {})}
+        found: dict[str, str | None] = {name: _digest(state) for name, state in states.items()}
+        seeded = None if self.numpy is None else sys.modules["numpy.random"].RandomState(0).get_state()
+        moved = self.numpy is not None and _bytes_of(self.numpy) != _bytes_of(seeded)
+        return {**found, "numpy": _digest(_bytes_of(self.numpy)) if moved else None}
+
+
+def _digest(state: bytes) -> str:
+    return hashlib.sha256(state).hexdigest()[:12]
+
+
+def _bytes_of(numpys: Any) -> bytes:
+    name, keys, *rest = numpys
+    return repr((name, rest)).encode() + bytes(keys.tobytes())
+
+
+def seed_generators(seed: int = 0) -> None:
+    """Seed the generators of Python, torch (of every device) and NumPy where it is loaded."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(seed)
+
+
+def cuda_in_use() -> bool:
+    """Whether this process has a CUDA device and has used it."""
+    import torch
+
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def strided_copy(value: Any, device: Any = None) -> Any:
+    """A copy of a strided tensor, without a history, that keeps sizes and strides (one that is expanded gets memory for each element)."""
+    import torch
+
+    there = value.device if device is None else device
+    with torch.no_grad():
+        if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
+            return value.detach().to(there, copy=True)
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=there).copy_(value.detach())
