@@ -13,14 +13,15 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from dynadiag.fix.edits import Edit, applied, dedented
-from dynadiag.fix.rules import hoists, messages
-from dynadiag.fix.rules.branches import rewritten
-from dynadiag.fix.rules.dynamic import compiled_dynamic
-from dynadiag.fix.rules.numbers import with_numbers
-from dynadiag.fix.rules.operators import as_operator
-from dynadiag.fix.rules.sizes import read_once
-from dynadiag.fix.rules.train_steps import compiled_apart
+from dynadiag.changes import hoist, library_messages
+from dynadiag.changes.branch import rewritten
+from dynadiag.changes.dynamic import compiled_dynamic
+from dynadiag.changes.edits import Edit, applied, dedented
+from dynadiag.changes.number_loops import with_numbers
+from dynadiag.changes.operator import as_operator
+from dynadiag.changes.size_reads import read_once
+from dynadiag.changes.train_step_edits import compiled_apart
+from dynadiag.fix.moves import PROOF_NAMES
 from tests.advice_cases import cases
 
 ROOT = Path(__file__).parents[1]
@@ -64,11 +65,15 @@ def _option(name: str) -> Callable[[str], Edits]:
 
 def _said(begin: str) -> Callable[[str], Edits]:
     def edits(text: str) -> Edits:
-        made = messages.while_tracing("f", "a.py", text, _row(text, begin))
+        made = library_messages.while_tracing("f", "a.py", text, _row(text, begin))
         assert made is not None
         return made.edits
 
     return edits
+
+
+def _compiled_apart(text: str) -> Edits:
+    return compiled_apart("a.py", text, "train_step", "model", PROOF_NAMES, in_place=True)
 
 
 RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
@@ -78,9 +83,12 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "raise-check": (CHECK, _branch("if x.isnan")),
     "buffer-select": (BUFFER, _branch("if n.max")),
     "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
-    "compile-model-apart": ("train_step_compiled", lambda text: compiled_apart("a.py", text, "train_step", "model", in_place=True)),
-    "hoist-out-of-loop": ("compiled_in_a_loop", lambda text: next(hoists.out_of_loops("a.py", text, None))[0]),
-    "hoist-constant": ("parameter_in_each_call", lambda text: hoists.out_of_function("a.py", text, _row(text, "weight ="))[0]),
+    "compile-model-apart": (
+        "train_step_compiled",
+        lambda text: compiled_apart("a.py", text, "train_step", "model", PROOF_NAMES, in_place=True),
+    ),
+    "hoist-out-of-loop": ("compiled_in_a_loop", lambda text: next(hoist.out_of_loops("a.py", text, None))[0]),
+    "hoist-constant": ("parameter_in_each_call", lambda text: hoist.out_of_function("a.py", text, _row(text, "weight ="))[0]),
     "numbers-of-tensor": ("sizes_beside_their_tensor", lambda text: with_numbers("a.py", text, _row(text, "rows ="))),
     "eager-operator": ("loop_marks_rows", lambda text: as_operator("a.py", text, _row(text, "if marks[row]"))[:1]),
     "size-item": (SIZE, lambda text: (read_once("a.py", text, _row(text, "return x")),)),

@@ -31,7 +31,7 @@ Rules of the advice:
   floats that the graphs took are float32: another type, or a shape of (1,), would give other results.
 - `torch.where` replaces an `if` only where both sides are certain to have the same shape and type and may both be computed, nothing is
   written into them later, and the side that keeps a tensor keeps one that nothing else has: `torch.where` gives a new one. `dynadiag fix`
-  asks the same judge (`advice/legality.py`) which sides may be computed.
+  asks the same judge (`changes/legality.py`) which sides may be computed.
 - A check in the graph replaces `raise` and `assert` only where the exception was not raised in the run and no recorded caller catches it.
 - No line is changed between the read of a tensor and a write into it where a gradient may flow: in one graph torch's backward pass may
   take the values after the write, and gradients were then wrong without a word.
@@ -60,7 +60,7 @@ The advice on recompiles has its own table in [recompiles.md](recompiles.md); sl
 
 
 _SLUG = re.compile(r"[a-z]+[0-9]*(?:-[a-z0-9]+)+")
-_HERE = Path(__file__).parent
+_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "changes")
 _NOT_TABLES = ("catalogue.py",)
 Assigned = Mapping[str, Sequence[ast.expr]]
 
@@ -95,7 +95,7 @@ def _about(gb_id: str) -> str:
 def described() -> Mapping[str, str]:
     """All slugs in alphabetical order, each with the words of its first use; gaps that are filled for a program are "…"."""
     found: dict[str, str] = {}
-    for file in sorted(_HERE.glob("*.py")):
+    for file in sorted((file for folder in _FOLDERS for file in folder.glob("*.py")), key=lambda file: file.name):
         if file.name not in _NOT_TABLES:
             for slug, text in _of_module(ast.parse(file.read_text(encoding="utf-8"))):
                 found[slug] = found.get(slug) or text

@@ -11,22 +11,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from dynadiag.advice import training
-from dynadiag.advice.branches import remains
-from dynadiag.advice.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
-from dynadiag.advice.calls import CALLS
-from dynadiag.advice.counts_behind import counted_behind
-from dynadiag.advice.data_shapes import DATA_SHAPES
 from dynadiag.advice.gb_types import GB_TYPES, OLD_TYPES
-from dynadiag.advice.library_guards import calls_on, library_guards
-from dynadiag.advice.printing import PRINTING, in_logging, loggers_of_libraries, logging_functions
 from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.refused import REFUSED
-from dynadiag.advice.scalars import SCALARS
-from dynadiag.advice.training import TRAINING
 from dynadiag.advice.uncaught import FUNCTIONAL
-from dynadiag.advice.values import VALUES
-from dynadiag.advice.written_inputs import read_then_written
+from dynadiag.changes import train_step
+from dynadiag.changes.branch_advice import remains
+from dynadiag.changes.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
+from dynadiag.changes.calls import CALLS
+from dynadiag.changes.copy import VALUES
+from dynadiag.changes.counts_behind import counted_behind
+from dynadiag.changes.joined import read_then_written
+from dynadiag.changes.library_guards import calls_on, library_guards
+from dynadiag.changes.message import PRINTING, in_logging, loggers_of_libraries, logging_functions
+from dynadiag.changes.number import SCALARS
+from dynadiag.changes.shape import DATA_SHAPES
+from dynadiag.changes.train_step import TRAINING
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import callers, of_last_run
 from dynadiag.model.location import Location
@@ -94,7 +94,7 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     changes = [element for element in ours if isinstance(element, Advice)]
     if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
-    if any(change.slug != training.COMPILE_APART for change in changes) and (why := counted_behind(context, run)):
+    if any(change.slug != train_step.COMPILE_APART for change in changes) and (why := counted_behind(context, run)):
         return (Withheld(why),)
     if any(_joins(entry, context) for entry in changes):
         if name := read_then_written(context):
@@ -103,7 +103,7 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
             return (Withheld(_REACHED),)
     if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
         return (Withheld(FIRST_PARAMETERS),)
-    ours_to_tell = {training.OWN_BREAK, training.APART} & _reasons(ours)
+    ours_to_tell = {train_step.OWN_BREAK, train_step.APART} & _reasons(ours)
     if context.library and not changes and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
@@ -118,7 +118,7 @@ def _decided_by_user(context: BreakContext) -> Iterator[Advice]:
 
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
-    return advice.slug != training.COMPILE_APART and (advice.slug != training.TRACE_GRAD or bool(context.line.given("create_graph")))
+    return advice.slug != train_step.COMPILE_APART and (advice.slug != train_step.TRACE_GRAD or bool(context.line.given("create_graph")))
 
 
 def _reaches_what_raised(context: BreakContext) -> bool:

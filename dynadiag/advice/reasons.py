@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-DRAWN: Final = "Python's random numbers are not known while the code is traced, and torch draws different ones"
 _LEAF = "whether a tensor requires grad is decided before the graph runs, and this line decides it inside"
 _SPARSE = "Dynamo does not trace sparse tensors"
 _SIZE = "Dynamo does not trace changing a tensor's size or memory in place"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.changes.recompile_cause import Cause, Split
 from dynadiag.facts.wording import listed, short_place, unique
 
 # Around an optimizer's step torch breaks on purpose: nobody can cure that (2.11 to 2.15).

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
+from dynadiag.changes.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
 from dynadiag.source.line import dotted
 
 _AT_OPERATOR = re.compile(r"^ *(?:Original traceback|Found from ?): ?$", re.MULTILINE)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dynadiag.changes.syntax import EditError, tree_of
 from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.facts.program_end import refuse_failed_start
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.launch import split
 from dynadiag.fix.runs import report_on
 from dynadiag.fix.sources import BOM, Sources, text_of
-from dynadiag.fix.syntax import EditError, tree_of
 from dynadiag.model.report import Report
 from dynadiag.record.changed_sources import changed_sources
 from dynadiag.record.directory import is_ours

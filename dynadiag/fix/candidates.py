@@ -11,15 +11,13 @@ from typing import Any, Final
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.advice import legality
+from dynadiag.changes import applied_advice, legality, train_step_edits
+from dynadiag.changes.change import Candidate, Left
+from dynadiag.changes.edits import Edit, EditError, Span, applied, placed
 from dynadiag.errors import DynadiagError
 from dynadiag.fix import libraries, moves
-from dynadiag.fix.change import Candidate, Left
-from dynadiag.fix.edits import Edit, EditError, Span, applied, placed
-from dynadiag.fix.rules import train_steps
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
-from dynadiag.model import applied_advice
 from dynadiag.model.report import Advice, Finding, Report
 
 _SKIPS = "compiled calls no longer do this"
@@ -83,7 +81,7 @@ def _unadvised(finding: Finding) -> str:
 
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     for advice in finding.fix:
-        if advice.slug == train_steps.SLUG:  # `moves` says what comes of it
+        if advice.slug == train_step_edits.SLUG:  # `moves` says what comes of it
             continue
         gives_up = UNSAFE.get(advice.slug)
         if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:

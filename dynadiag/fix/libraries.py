@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from dynadiag.changes import library_messages
+from dynadiag.changes.applied_advice import CAPTURES, OPTIONS, REWRITES
+from dynadiag.changes.branch import rewritten
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, EditError, Span, dedented, placed
+from dynadiag.changes.number_loops import with_numbers
+from dynadiag.changes.operator import as_operator
+from dynadiag.changes.size_reads import read_once, read_outside
+from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_branch, is_own_file, is_standard_library, is_torchs_file
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span, dedented, placed
-from dynadiag.fix.rules import messages
-from dynadiag.fix.rules.branches import rewritten
-from dynadiag.fix.rules.numbers import with_numbers
-from dynadiag.fix.rules.operators import as_operator
-from dynadiag.fix.rules.sizes import read_once, read_outside
 from dynadiag.fix.sources import Sources
-from dynadiag.fix.syntax import rows_of
-from dynadiag.model.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
 
@@ -141,7 +141,7 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
     rows = rows_of(text)
     if place.line > len(rows) or (place.code is not None and rows[place.line - 1].strip() != place.code.strip()):
         raise EditError(f"{Path(file).name} is not as it was recorded")
-    said = messages.while_tracing(site.fingerprint, file, text, place.line)
+    said = library_messages.while_tracing(site.fingerprint, file, text, place.line)
     if said is not None:
         yield said
     else:

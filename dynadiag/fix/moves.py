@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from dynadiag.capture.compiled_calls import APART
+from dynadiag.changes import dynamic, hoist, train_step_edits
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, EditError, placed
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.user_frames import is_own_file, source_function
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, placed
-from dynadiag.fix.rules import dynamic, hoists, train_steps
+from dynadiag.fix.inside.running import WATCH
 from dynadiag.fix.sources import Sources
 from dynadiag.model import codes
 from dynadiag.model.report import Finding, Report
 
+PROOF_NAMES = train_step_edits.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
 _TEXTS = {
-    hoists.HOIST: "Make `{name}` once, before the loop, instead of in each round",
-    hoists.CONSTANT: "Make the value once, before the function, instead of in each call (`{name}`)",
-    train_steps.SLUG: "Compile `{name}` where it is made, and leave the train step in plain Python",
+    hoist.HOIST: "Make `{name}` once, before the loop, instead of in each round",
+    hoist.CONSTANT: "Make the value once, before the function, instead of in each call (`{name}`)",
+    train_step_edits.SLUG: "Compile `{name}` where it is made, and leave the train step in plain Python",
 }
 
 
@@ -40,13 +43,13 @@ def _candidate(slug: str, name: str, edits: tuple[Edit, ...], finding: Finding, 
         edits=edits,
         spans=tuple(placed(text, edit) for edit in edits),
         cures=(finding.fingerprint,),
-        attributes=(name,) if slug == hoists.CONSTANT else (),
+        attributes=(name,) if slug == hoist.CONSTANT else (),
         of_backend=of_backend,
     )
 
 
 def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
-    advice = next((item for item in finding.fix if item.slug == train_steps.SLUG), None)
+    advice = next((item for item in finding.fix if item.slug == train_step_edits.SLUG), None)
     if advice is None or finding.where is None:
         return
     new = advice.after or ""
@@ -58,11 +61,11 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
     why: EditError | None = None
     for name in names:
         try:
-            edits = train_steps.compiled_apart(file, text, name, model, in_place=in_place)
+            edits = train_step_edits.compiled_apart(file, text, name, model, PROOF_NAMES, in_place=in_place)
         except EditError as error:
             why = why or error
         else:
-            yield _candidate(train_steps.SLUG, model, edits, finding, text)
+            yield _candidate(train_step_edits.SLUG, model, edits, finding, text)
             return
     raise why or EditError("the compiled function is not recorded")
 
@@ -74,19 +77,19 @@ def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterato
     named = frozenset(match[1] for name in found for match in _OBJECT.finditer(name))
     file, text = sources.text(sources.script)
     for names in ([None] if any("backend" in item for item in found) else []) + ([named] if named else []):
-        for edits, target in hoists.out_of_loops(file, text, names):
-            yield _candidate(hoists.HOIST, target, edits, finding, text, of_backend=names is None)
+        for edits, target in hoist.out_of_loops(file, text, names):
+            yield _candidate(hoist.HOIST, target, edits, finding, text, of_backend=names is None)
 
 
 def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
     where = finding.where
     if not finding.code.startswith("GB") or where is None or where.line is None or not is_own_file(where.file, report.run):
         return
-    if not hoists.makes_constant(where.code or ""):
+    if not hoist.makes_constant(where.code or ""):
         return
     file, text = sources.text(where.file)
-    edits, name = hoists.out_of_function(file, text, where.line)
-    yield _candidate(hoists.CONSTANT, name, edits, finding, text)
+    edits, name = hoist.out_of_function(file, text, where.line)
+    yield _candidate(hoist.CONSTANT, name, edits, finding, text)
 
 
 def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:

@@ -15,11 +15,11 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError
-from dynadiag.fix.rules.messages import WARN
-from dynadiag.fix.rules.operators import PREFIX as OPERATOR
-from dynadiag.fix.syntax import rows_of, tree_of
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import EditError
+from dynadiag.changes.library_messages import WARN
+from dynadiag.changes.operator import PREFIX as OPERATOR
+from dynadiag.changes.syntax import rows_of, tree_of
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.library_messages import WARN_SLUG
 from dynadiag.children.answer_cache import digest
 from dynadiag.fix import texts
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.rules.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
 

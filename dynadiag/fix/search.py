@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import EditError
 from dynadiag.children.answer_cache import digest, remembered
 from dynadiag.fix import texts
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError
 from dynadiag.fix.proof import Prover, Verdict, verdict_of
 from dynadiag.fix.standing import Standing
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import dynadiag
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import EditError, patch, with_first
 from dynadiag.children.answer_cache import Known, remembering, variables
 from dynadiag.errors import UsageError
 from dynadiag.facts.program_end import failure_of
@@ -19,8 +21,6 @@ from dynadiag.files import write_inside
 from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError, patch, with_first
 from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from dynadiag.changes.edits import EditError
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
-from dynadiag.fix.edits import EditError
 from dynadiag.model.report import Report
 from dynadiag.record.project_root import project_root
 

@@ -12,9 +12,9 @@ from dynadiag.bench.round_loop import BenchOptions
 from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import bench
 from dynadiag.bench.verdict import Verdict
+from dynadiag.changes.change import Candidate
 from dynadiag.errors import DynadiagError
 from dynadiag.fix.baseline import Baseline
-from dynadiag.fix.change import Candidate
 from dynadiag.private_view.view import View
 
 BUDGET = Budget(max_rounds=200, max_s=30.0)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from dynadiag.advice.conditions import split_python_part
-from dynadiag.advice.legality import selections
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import EditError, Span, applied, with_first
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.condition import split_python_part
+from dynadiag.changes.edits import EditError, Span, applied, with_first
+from dynadiag.changes.legality import selections
 from dynadiag.fix.inside.running import CHOOSE, SELECT
 from dynadiag.fix.torch_name import TORCH, names_of_torch
 

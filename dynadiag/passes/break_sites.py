@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.break_context import leaves_out
 from dynadiag.advice.graph_breaks import MOST_FIXES, advised
+from dynadiag.changes.break_context import leaves_out
 from dynadiag.facts.excluded import excluded_at
 from dynadiag.facts.fingerprint import Subject, fingerprint, numbered
 from dynadiag.facts.lookups import kept_graphs, process_of

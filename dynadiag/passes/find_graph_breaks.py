@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dynadiag.advice.break_context import leaves_out
-from dynadiag.advice.calls import skipped_name
 from dynadiag.advice.graph_breaks import MOST_FIXES
-from dynadiag.advice.training import COMPILE_APART, OWN_BREAK
+from dynadiag.changes.break_context import leaves_out
+from dynadiag.changes.calls import skipped_name
+from dynadiag.changes.train_step import COMPILE_APART, OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function

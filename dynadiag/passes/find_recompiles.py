@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dynadiag.advice.recompile_reasons import reason, split_off
-from dynadiag.advice.recompile_values import sides_of_integer
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
+from dynadiag.changes.recompile import sides_of_integer
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.state_setters import lines_that_set

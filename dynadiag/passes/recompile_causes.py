@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.advice.recompile_cause import Cause, Split
+from dynadiag.changes.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.lookups import is_from_text

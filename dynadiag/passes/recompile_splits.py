@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.recompile_cause import Split
+from dynadiag.changes.recompile_cause import Split
 from dynadiag.facts.user_frames import bare_name, callers, function_words, normal_path, resume_line, source_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice.recompile_cause import Split
+from dynadiag.changes.recompile_cause import Split
 from dynadiag.facts.user_frames import callers, source_function
 from dynadiag.facts.wording import plural
 from dynadiag.model.location import Location

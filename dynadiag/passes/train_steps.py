@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from dynadiag.advice.training import APART, COMPILE_APART, MAY_DIFFER, compile_once
+from dynadiag.changes.train_step import APART, COMPILE_APART, MAY_DIFFER, compile_once
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.report import Advice, GraphBreak

@@ -11,10 +11,10 @@ from typing import Literal, get_args
 
 from rich.text import Text
 
+from dynadiag.changes.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.facts.user_frames import is_own_branch, is_own_file
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
-from dynadiag.model.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.model.report import Finding, Report
 from dynadiag.render import parity_words, wording
 from dynadiag.render.ladder import Ladder

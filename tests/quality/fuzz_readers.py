@@ -31,8 +31,8 @@ from unittest import mock
 
 from hostile_logs import ATTACKS
 
+from dynadiag.changes.syntax import tree_of
 from dynadiag.errors import DynadiagError
-from dynadiag.fix.syntax import tree_of
 from dynadiag.render.html import report_page
 from dynadiag_cli import showing
 

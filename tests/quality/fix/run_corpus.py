@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from dynadiag.advice import legality
+from dynadiag.changes import legality
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, placed
 from dynadiag.children.forked import keep_for_children, run_forked
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.candidates import UNSAFE, has_branch
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, placed
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.advice.break_context import break_context_of
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES, advised, break_advice, in_collective, rules_for
 from dynadiag.advice.reasons import REASONS
+from dynadiag.changes.break_context import break_context_of
 from dynadiag.model.graph import Graph, TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from dynadiag.advice.legality import _is_guard, why_not_computed, why_not_kept, why_not_selected
+from dynadiag.changes.applied_advice import OPTIONS, REWRITES
+from dynadiag.changes.legality import _is_guard, why_not_computed, why_not_kept, why_not_selected
 from dynadiag.fix.candidates import UNSAFE
-from dynadiag.model.applied_advice import OPTIONS, REWRITES
 
 
 def expression(text: str) -> ast.expr:

@@ -3,8 +3,8 @@
 import pytest
 
 from dynadiag.advice import imports
-from dynadiag.advice.break_context import break_context_of
 from dynadiag.advice.imports import with_imports
+from dynadiag.changes.break_context import break_context_of
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.advice.recompile_cause import Cause, Split
 from dynadiag.advice.recompile_reasons import reason, split_off, split_reason
 from dynadiag.advice.recompiles import recompile_advice
+from dynadiag.changes.recompile_cause import Cause, Split
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileKey, Frame, Run, RunInfo

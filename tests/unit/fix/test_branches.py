@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from dynadiag.advice.conditions import condition_of, split_python_part, tensor_condition
-from dynadiag.fix.edits import EditError
-from dynadiag.fix.rules.branches import Rewritten, rewritten
+from dynadiag.changes.branch import Rewritten, rewritten
+from dynadiag.changes.condition import condition_of, split_python_part, tensor_condition
+from dynadiag.changes.edits import EditError
 from dynadiag.source.line import parse_line
 
 

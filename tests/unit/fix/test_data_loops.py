@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from dynadiag.fix.edits import EditError, applied
-from dynadiag.fix.rules.numbers import with_numbers
-from dynadiag.fix.rules.operators import as_operator
+from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.number_loops import with_numbers
+from dynadiag.changes.operator import as_operator
 
 SIZES = """import torch
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.fix.edits import EditError, applied
-from dynadiag.fix.rules.dynamic import compiled_dynamic
-from dynadiag.fix.rules.train_steps import compiled_apart
+from dynadiag.changes.dynamic import compiled_dynamic
+from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.train_step_edits import compiled_apart
+from dynadiag.fix.moves import PROOF_NAMES
 
 STEP = """import torch
 model = torch.nn.Linear(2, 2)
@@ -42,8 +43,8 @@ def test_sizes_are_symbols_from_the_first_call_where_one_place_says_how_it_is_co
 
 
 def test_a_model_is_wrapped_where_torch_cannot_compile_it_in_place_and_nobody_asks_for_its_names():
-    put, step = compiled_apart("a.py", STEP, "step", "model", in_place=False)
+    put, step = compiled_apart("a.py", STEP, "step", "model", PROOF_NAMES, in_place=False)
     assert put.new == ("model = torch.nn.Linear(2, 2)", "model = torch.compile(model, backend='eager')")
     assert step.new == () and step.observed == ("@dynadiag_watch__",)
     with pytest.raises(EditError, match="other names in its"):
-        compiled_apart("a.py", f"{STEP}torch.save(model.state_dict(), 'a')\n", "step", "model", in_place=False)
+        compiled_apart("a.py", f"{STEP}torch.save(model.state_dict(), 'a')\n", "step", "model", PROOF_NAMES, in_place=False)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dynadiag.changes.edits import Edit, EditError, Span, applied, patch
 from dynadiag.fix.candidates import has_branch
-from dynadiag.fix.edits import Edit, EditError, Span, applied, patch
 
 TEXT = '''"""A script."""
 import os

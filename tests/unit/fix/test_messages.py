@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.fix.edits import EditError, applied
-from dynadiag.fix.rules.messages import while_tracing
-from dynadiag.fix.rules.sizes import read_once, read_outside
+from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.library_messages import while_tracing
+from dynadiag.changes.size_reads import read_once, read_outside
 
 HEAD = "import warnings\n\nimport torch\n\n\n"
 

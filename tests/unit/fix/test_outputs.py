@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, Span
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, Span
+from dynadiag.changes.library_messages import WARN_SLUG
 from dynadiag.fix.proof import different_output, noisy_lines, why_not_warned
-from dynadiag.fix.rules.messages import WARN_SLUG
 from dynadiag.fix.runs import Outcome
 from dynadiag.fix.session import _why_not_in_the_end
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, EditError, placed, with_first
 from dynadiag.fix import session
 from dynadiag.fix.baseline import Baseline
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, placed, with_first
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.texts import changed
 

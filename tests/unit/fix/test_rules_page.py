@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dynadiag.changes.applied_advice import OPTIONS, REWRITES
 from dynadiag.fix.candidates import UNSAFE
-from dynadiag.model.applied_advice import OPTIONS, REWRITES
 from tests.documented_fixes import PAGE, RULES, kinds, page
 
 

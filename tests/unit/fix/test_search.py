@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, Span
 from dynadiag.children.answer_cache import Known, remembering
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, Span
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search
 from dynadiag.fix.standing import Standing, why_not_better

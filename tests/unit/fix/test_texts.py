@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, Span
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, EditError, Span
 from dynadiag.fix.texts import changed, with_conditions
 
 TEXT = """import torch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, applied, placed
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, applied, placed
 from dynadiag.fix.texts import changed
 from dynadiag.fix.torch_name import with_torch_named
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from dynadiag.changes.edits import patch
 from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
 from dynadiag.fix import runs, session, writing
 from dynadiag.fix.baseline import check_script, script_of_module
-from dynadiag.fix.edits import patch
 from dynadiag.record.project_root import project_root
 from dynadiag_cli.main import app
 

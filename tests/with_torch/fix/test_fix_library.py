@@ -8,11 +8,11 @@ import sys
 import pytest
 import torch
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import placed
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import placed
+from dynadiag.changes.number_loops import with_numbers
+from dynadiag.changes.operator import as_operator
 from dynadiag.fix.patch_module import patch_module
-from dynadiag.fix.rules.numbers import with_numbers
-from dynadiag.fix.rules.operators import as_operator
 from dynadiag.fix.texts import changed
 
 LOOPS = """import torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from dynadiag.advice.break_context import BreakContext
+from dynadiag.changes.break_context import BreakContext
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import dotted
 from dynadiag.source.memory import is_new

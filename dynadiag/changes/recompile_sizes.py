@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dynadiag.advice.recompile_cause import CONFIG, Cause
+from dynadiag.changes.recompile_cause import CONFIG, Cause
 from dynadiag.facts.guard_sources import dimension
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
-from dynadiag.capture.compiled_calls import APART
-from dynadiag.fix.edits import Edit, EditError, alone
-from dynadiag.fix.inside.running import WATCH
+from dynadiag.changes.edits import Edit, EditError, alone
 
 SLUG = "compile-model-apart"
 _NAMES = ("state_dict", "named_parameters", "named_buffers", "named_modules", "isinstance", "type(", "torch.save", "__class__")
 
 
-def compiled_apart(file: str, text: str, function: str, model: str, *, in_place: bool) -> tuple[Edit, ...]:
+class ProofNames(NamedTuple):
+    """What proofs know by name: what watches a plain function, and the option of a compiled one whose calls are not observed."""
+
+    watch: str
+    apart: str
+
+
+def compiled_apart(file: str, text: str, function: str, model: str, names: ProofNames, *, in_place: bool) -> tuple[Edit, ...]:
     """The edits that compile `model` where it is made, in place or as another object, and leave `function` as it is.
 
     Both are at the module's top level: one `model = ...`, and `@torch.compile` above the function or one `step = torch.compile(function)`.
@@ -28,11 +34,11 @@ def compiled_apart(file: str, text: str, function: str, model: str, *, in_place:
     ]
     if len(made) != 1 or len(binds) != 1:
         raise EditError(f"`{model}` is not assigned once, at the top level of the file")
-    step, options = _step(file, text, tree, function)
+    step, options = _step(file, text, tree, function, names.watch)
     if not in_place and (named := next((name for name in _NAMES if name in text), None)) is not None:
         raise EditError(f"what `torch.compile` gives is another object with other names in its `state_dict()`, and `{named}` is used")
     rows = alone(text, binds[0])
-    new, seen = (_compiled(model, group, in_place=in_place) for group in (options, [*options, f"{APART}=True"]))
+    new, seen = (_compiled(model, group, in_place=in_place) for group in (options, [*options, f"{names.apart}=True"]))
     return Edit(file=file, old=rows, new=(*rows, new), near=binds[0].lineno, observed=(*rows, seen)), step
 
 
@@ -40,7 +46,7 @@ def _compiled(model: str, options: list[str], *, in_place: bool) -> str:
     return f"{model}.compile({', '.join(options)})" if in_place else f"{model} = torch.compile({', '.join([model, *options])})"
 
 
-def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, list[str]]:
+def _step(file: str, text: str, tree: ast.Module, function: str, watch: str) -> tuple[Edit, list[str]]:
     """The edit that takes `torch.compile` from the function, and what it was given."""
     found = next((statement for statement in tree.body if isinstance(statement, ast.FunctionDef) and statement.name == function), None)
     if found is None:
@@ -51,7 +57,7 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
             if call is not None and call.args:
                 raise EditError("the decorator is given more than options")
             old = (f"@{ast.unparse(decorator)}",)
-            return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{WATCH}",)), _options(call)
+            return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{watch}",)), _options(call)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.compile" and node.args]
     calls = [item for item in calls if ast.unparse(item.args[0]) == function]
     holders = [child for child in tree.body if isinstance(child, ast.Assign) and child.value in calls]
@@ -63,7 +69,7 @@ def _step(file: str, text: str, tree: ast.Module, function: str) -> tuple[Edit, 
         old=alone(text, holders[0]),
         new=(f"{left} = {function}",),
         near=holders[0].lineno,
-        observed=(f"{left} = {WATCH}({function})",),
+        observed=(f"{left} = {watch}({function})",),
     )
     return edit, _options(calls[0])
 

@@ -6,14 +6,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.branches import branches, why_no_check
-from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
-from dynadiag.advice.conditions import condition_of, only_chosen, tensor_of
-from dynadiag.advice.data_shapes import calls_only_torch, leaves_to_torch, made_here, only_kept, symbol_serves
-from dynadiag.advice.legality import raising
-from dynadiag.advice.math_calls import computed_with_torch, detached, math_call, of_math
-from dynadiag.advice.printing import LOGGER, LOGGER_METHODS, loggers, prints
-from dynadiag.advice.reasons import DRAWN
+from dynadiag.changes.branch_advice import branches, why_no_check
+from dynadiag.changes.break_context import BreakContext, Rule, Said, option, quoted, rewrite, withhold
+from dynadiag.changes.condition import DRAWN, condition_of, only_chosen, tensor_of
+from dynadiag.changes.legality import raising
+from dynadiag.changes.math_calls import computed_with_torch, detached, math_call, of_math
+from dynadiag.changes.message import LOGGER, LOGGER_METHODS, loggers, prints
+from dynadiag.changes.shape import calls_only_torch, leaves_to_torch, made_here, only_kept, symbol_serves
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.break_context import BreakContext, rewrite
-from dynadiag.advice.conditions import tensor_of
+from dynadiag.changes.break_context import BreakContext, rewrite
+from dynadiag.changes.condition import tensor_of
 from dynadiag.model.report import Advice
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place

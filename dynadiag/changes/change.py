@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynadiag.fix.edits import Edit, Span
+from dynadiag.changes.edits import Edit, Span
 
 
 @dataclass(frozen=True, kw_only=True)

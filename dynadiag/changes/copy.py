@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice.break_context import BreakContext, Rule, Said, rewrite, say, withhold
-from dynadiag.advice.legality import is_plain_index
+from dynadiag.changes.break_context import BreakContext, Rule, Said, rewrite, say, withhold
+from dynadiag.changes.legality import is_plain_index
 from dynadiag.source.line import dotted
 
 _NEW = frozenset(("torch.empty", "torch.zeros", "torch.ones"))

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
-from dynadiag.advice.conditions import as_number
-from dynadiag.advice.replayed import THIS_LINE
+from dynadiag.changes.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
+from dynadiag.changes.condition import as_number
+from dynadiag.changes.replayed import THIS_LINE
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import raises_behind, said_later_is_lost, written_later
 from dynadiag.source.line import dotted

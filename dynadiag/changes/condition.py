@@ -14,6 +14,7 @@ from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS
 from dynadiag.source.uses import is_item
 
+DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
 _OF_TENSORS = TENSOR_METHODS | TRUTHS | REDUCTIONS | {"item"}
 # Functions of torch that give a value of Python's.
 _NO_TENSORS = frozenset(f"torch.{name}" for name in ANSWERS | PROPERTIES | {"is_tensor"})

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from dynadiag.advice.break_context import BreakContext
+from dynadiag.changes.break_context import BreakContext
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
 from dynadiag.source.changed_objects import changed_objects

@@ -11,10 +11,10 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.advice import legality
-from dynadiag.advice.conditions import split_python_part, tensor_test
-from dynadiag.fix.edits import EditError
-from dynadiag.fix.rules.buffers import Switched, switched
+from dynadiag.changes import legality
+from dynadiag.changes.buffers import Switched, switched
+from dynadiag.changes.condition import split_python_part, tensor_test
+from dynadiag.changes.edits import EditError
 from dynadiag.source.place import Place
 
 _LONGEST = 12

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.fix.edits import Edit, EditError
-from dynadiag.fix.syntax import tree_of
+from dynadiag.changes.edits import Edit, EditError
+from dynadiag.changes.syntax import tree_of
 from dynadiag.model.report import Advice
 
 SLUG = "compile-dynamic"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dynadiag.advice.recompile_cause import CONFIG, Cause
-from dynadiag.advice.recompile_containers import container_at_call
-from dynadiag.advice.recompile_sizes import drop_dynamic_false
+from dynadiag.changes.recompile_cause import CONFIG, Cause
+from dynadiag.changes.recompile_containers import container_at_call
+from dynadiag.changes.recompile_sizes import drop_dynamic_false
 from dynadiag.facts.guard_sources import is_global
 from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dynadiag.advice import printing, training, values
-from dynadiag.advice.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, say, withhold
-from dynadiag.advice.reasons import DRAWN
+from dynadiag.changes import copy, message, train_step
+from dynadiag.changes.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, say, withhold
+from dynadiag.changes.condition import DRAWN
 from dynadiag.model.report import Advice
 
 
@@ -15,8 +15,8 @@ def skipped(context: BreakContext) -> Iterator[Said]:
     """A call that Dynamo refused to enter: by the function, else by the kind of the line."""
     name = called_name(context)
     rule = next((rule for pattern, rule in _SKIPPED if pattern.search(name)), None)
-    if rule is None and training.in_optimizer(context):
-        rule = training.train_step
+    if rule is None and train_step.in_optimizer(context):
+        rule = train_step.train_step
     yield from (rule or opaque_call)(context)
 
 
@@ -53,8 +53,8 @@ def collections_gc(context: BreakContext) -> Iterator[Said]:
 
 def disabled(context: BreakContext) -> Iterator[Said]:
     """A call of a function that somebody disabled: deliberate."""
-    if training.in_optimizer(context):
-        yield from training.train_step(context)
+    if train_step.in_optimizer(context):
+        yield from train_step.train_step(context)
         return
     name = re.search(r"<function ([\w.<>]+) at", context.gb_context)
     shown = f"`{name[1]}`" if name else "the function"
@@ -70,8 +70,8 @@ def disabled(context: BreakContext) -> Iterator[Said]:
 
 def user_break(context: BreakContext) -> Iterator[Said]:
     """`torch._dynamo.graph_break()` in user code, or the one in torch.optim."""
-    if training.in_optimizer(context):
-        yield from training.train_step(context)
+    if train_step.in_optimizer(context):
+        yield from train_step.train_step(context)
         return
     place = context.place
     own = None if place is None else place.statement()
@@ -98,25 +98,25 @@ def debuggers(context: BreakContext) -> Iterator[Said]:
 
 def methods(context: BreakContext) -> Iterator[Said]:
     """A method that Dynamo does not know, of an object that it does not model."""
-    if "LoggingLoggerVariable" in context.gb_context or printing.in_logging(context):
-        yield from printing.logging_functions(context)
+    if "LoggingLoggerVariable" in context.gb_context or message.in_logging(context):
+        yield from message.logging_functions(context)
     elif any(True for _ in context.line.calls("sys.stdout.write")):
-        yield from printing.streams(context)
+        yield from message.streams(context)
     else:
         yield from opaque_call(context)
 
 
-_BUILTINS: dict[str, Rule] = {"print": printing.prints, "breakpoint": debuggers, "input": debuggers}
+_BUILTINS: dict[str, Rule] = {"print": message.prints, "breakpoint": debuggers, "input": debuggers}
 
 _SKIPPED: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
     (re.compile(pattern), rule)
     for pattern, rule in (
-        (r"^torch\.autograd\.backward$", training.train_step),
-        (r"^torch\.optim\.(?!lr_scheduler)|\bOptimizer\.", training.train_step),
-        (r"^_?warnings\.warn", printing.warn),
-        (r"tqdm\.", printing.progress_bars),
-        (r"^sys\._getframe|^inspect\.|^traceback\.", printing.frames),
-        (r"^copy\.(?:deep)?copy$", values.copies),
+        (r"^torch\.autograd\.backward$", train_step.train_step),
+        (r"^torch\.optim\.(?!lr_scheduler)|\bOptimizer\.", train_step.train_step),
+        (r"^_?warnings\.warn", message.warn),
+        (r"tqdm\.", message.progress_bars),
+        (r"^sys\._getframe|^inspect\.|^traceback\.", message.frames),
+        (r"^copy\.(?:deep)?copy$", copy.copies),
         (r"^gc\.|empty_cache", collections_gc),
     )
 )

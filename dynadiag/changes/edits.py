@@ -16,7 +16,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.fix.syntax import KEPT, EditError, Kind, Nodes, Span, Tree, read, rows_of, tree_of
+from dynadiag.changes.syntax import KEPT, EditError, Kind, Nodes, Span, Tree, read, rows_of, tree_of
 
 __all__ = ["Edit", "EditError", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_value"]
 

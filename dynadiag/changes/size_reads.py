@@ -9,7 +9,7 @@ import ast
 
 import libcst as cst
 
-from dynadiag.fix.edits import Edit, EditError, alone, with_value
+from dynadiag.changes.edits import Edit, EditError, alone, with_value
 from dynadiag.source.torch_names import REDUCTIONS
 
 

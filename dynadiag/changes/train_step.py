@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dynadiag.advice.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
-from dynadiag.advice.data_shapes import calls_only_torch
+from dynadiag.changes.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
+from dynadiag.changes.shape import calls_only_torch
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place

@@ -6,8 +6,8 @@ import ast
 
 import libcst as cst
 
-from dynadiag.fix.change import Candidate
-from dynadiag.fix.edits import Edit, EditError, alone, placed, with_value
+from dynadiag.changes.change import Candidate
+from dynadiag.changes.edits import Edit, EditError, alone, placed, with_value
 from dynadiag.source.line import dotted
 
 WARN = "dynadiag_warn"

@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from dynadiag.advice.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
-from dynadiag.advice.conditions import condition_of, if_expression, negated, split_python_part, tensor_condition
-from dynadiag.advice.legality import why_not_differentiated, why_not_selected
-from dynadiag.advice.printing import LOGGER, LOGGER_METHODS
-from dynadiag.advice.reasons import DRAWN
+from dynadiag.changes.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
+from dynadiag.changes.condition import DRAWN, condition_of, if_expression, negated, split_python_part, tensor_condition
+from dynadiag.changes.legality import why_not_differentiated, why_not_selected
+from dynadiag.changes.message import LOGGER, LOGGER_METHODS
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import blocks_around, breaks_beside, catches, written_later
 from dynadiag.source.line import dotted, parse_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from dynadiag.advice.recompile_cause import Cause
+from dynadiag.changes.recompile_cause import Cause
 from dynadiag.facts.guard_sources import is_global
 from dynadiag.model.report import Advice
 from dynadiag.source.call_arguments import the_call

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from dynadiag.fix.edits import Edit, EditError, alone, with_value
+from dynadiag.changes.edits import Edit, EditError, alone, with_value
 
 HOIST = "hoist-out-of-loop"
 CONSTANT = "hoist-constant"

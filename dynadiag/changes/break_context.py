@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
-from dynadiag.advice.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
-from dynadiag.advice.library_guards import Step, steps_of
-from dynadiag.advice.replayed import unheard
+from dynadiag.changes.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
+from dynadiag.changes.library_guards import Step, steps_of
+from dynadiag.changes.replayed import unheard
 from dynadiag.facts.excluded import excluded_at
 from dynadiag.facts.lookups import compiled_in_epochs, process_of
 from dynadiag.facts.user_frames import (

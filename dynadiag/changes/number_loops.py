@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dynadiag.fix.edits import Edit, EditError, alone
-from dynadiag.fix.syntax import rows_of
+from dynadiag.changes.edits import Edit, EditError, alone
+from dynadiag.changes.syntax import rows_of
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
 
