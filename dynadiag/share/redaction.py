@@ -13,6 +13,7 @@ from typing import Any
 from dynadiag.masking import IS_MASK, MASK, NAMED, Note, is_secret_name, masked_arguments, masked_setting, masked_text
 from dynadiag.share.identities import Identities
 from dynadiag.share.known_tokens import known_tokens
+from dynadiag.share.named_strings import named_strings
 from dynadiag.share.random_words import Place, is_digest, is_no_word, place_of, random_spans
 from dynadiag.share.secret_places import secret_places
 
@@ -118,6 +119,7 @@ class Redactor:
     def _masked(self, text: str, note: Note, place: Place) -> str:
         text = _without_spans(masked_text(text, note), known_tokens, note)
         text = _without_spans(text, lambda text: secret_places(text, place), note)
+        text = _without_spans(text, named_strings, note)
         text = _without_random(text, note, place)
         return "\n".join(_without_named(line, note) for line in text.split("\n")) if _may_have_hint(text) else text
 

@@ -232,6 +232,72 @@ def test_a_password_is_known_by_its_place_in_a_command_line(option):
     assert len(kept) <= 1, kept
 
 
+MADE_UP_PLACES = (
+    'requests.get(url, auth=("anna", "PW"))',
+    "HTTPBasicAuth('anna', 'PW')",
+    'server.login("bot", "PW")',
+    "SecretStr('PW')",
+    'pw = ("cn=admin,dc=kite", "PW")',
+    'ldap_bind = "cn=admin,dc=kite", "PW"',
+    "L['login'] == ('anna', 'PW')",
+    'creds = ["anna", "PW"]',
+    'login(\n    user="anna",\n    password=\n        "PW",\n)',
+    "stringData:\n  pw: PW",
+    "h1 ansible_host=kite ansible_ssh_pass=PW",
+    "ARG PIP_PASS=PW",
+    "# my pw: PW",
+    "# (pw PW)",
+    "# Passwort: PW",
+    "# Kennwort ist PW",
+    "# mot de passe : PW",
+    "# contraseña: PW",
+    "# пароль PW",
+    "# hasło: PW",
+    "# 密码:PW",
+    "# パスワード: PW",
+    "secret is «PW»",
+    "RuntimeError: bad password PW",
+    "raised RuntimeError([ConstantVariable(str: 'bad password PW')])",
+    "echo PW | sudo -S apt install x",
+    "echo 'PW' | docker login -u anna --password-stdin",
+    "kinit anna <<< 'PW'",
+    "htpasswd -b f anna PW",
+)
+
+
+def made_up_password(draw):
+    """A word with digits in it and some letters behind it, as people make them."""
+    word = draw.choice(["0rchid", "p4nther", "w1nter", "S0lar", "g1raffe", "m00nlight"])
+    while True:
+        tail = "".join(draw.choices(string.ascii_letters + string.digits, k=draw.randint(4, 7)))
+        if any(map(str.isupper, tail)) and any(map(str.isdigit, tail)):
+            return word + tail
+
+
+@pytest.mark.parametrize("place", MADE_UP_PLACES)
+def test_a_password_that_somebody_made_up_is_known_by_its_place(place):
+    draw = random.Random(13)
+    drawn = [made_up_password(draw) for _ in range(50)]
+    kept = [secret for secret in drawn if any(secret in shown for shown in redacted(place.replace("PW", secret), f"got {secret} again"))]
+    assert len(kept) <= 1, kept
+
+
+@pytest.mark.parametrize(
+    ("given", "secret"),
+    [
+        (r"aes_key = b'\xce\xfb\xdbZ\xea1\xe2c\xf8\xb9Q\x8cjWU8'", "xdbZ"),
+        (r"pw = '\u0057\u0065\u0035\u0071\u0051\u0071'", "u0071"),
+        ("key = bytes([15, 150, 57, 74, 248, 227, 112, 7, 230, 97, 167, 228, 241, 61, 174, 192])", "150, 57"),
+        ("seed phrase: ginger quiz cactus orbit lemon velvet ridge tumble pistol flame anchor wagon", "cactus"),
+        ("CODECOV_TOKEN: f797cd65-6412-4585-9c02-400513ba2c7f", "f797cd65"),
+        ("https://conda.kite.example.com/t/ki-6ee51d80-5a9e-718d-c7c6-1278ae6adc74/label/x", "6ee51d80"),
+    ],
+)
+def test_a_key_in_another_way_of_writing_is_taken_out(given, secret):
+    (shown,) = redacted(given)
+    assert secret not in shown and MASK in shown
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -241,6 +307,11 @@ def test_a_password_is_known_by_its_place_in_a_command_line(option):
         "the password as in README.md#Login-2 says, credentials of Qwen2VLForConditionalGeneration",
         "sshpass -p $PASSWORD ssh h; sshpass -p <password> ssh h; Authorization: Bearer ${TOKEN_1}",
         "http://127.0.0.1:8080/x?y#z@w https://pytorch.org/a#b@c",
+        "Performs forward pass through fused Conv1d, BatchNorm1d, and ReLU; pass to :meth:`nn.MaxUnpool2d` or pass Conv2dReLU",
+        'auth=("anna", os.environ["PW"]) login("model_v2_final") bind(("localhost", 8080)) jwt.encode(x, key, "HS256") token=tokens2ids',
+        'special_tokens = ["<extra_id_0>", "<|im_end|>"]; self.login("conv2d"); key = bytes([1, 2, 3]); magic = b"\\x89PNG\\r\\n\\x1a\\n"',
+        "pw: sha256\ntoken: str\nkey: q_proj\nauth: basic\npassword: Optional[str]\ntoken = self.token2\n",
+        "echo x2y | grep b4c; bench <<< 'resnet50'; https://pytorch.org/t/resnet50-v2-large/x",
     ],
 )
 def test_what_only_stands_where_a_password_may_stays(text):
