@@ -437,6 +437,14 @@ ATTACKS: dict[str, Attack] = {
         ),
         b"Graph break in user code at a.py:3\n",
     ),
+    "text_recompiles_functions": _numbered(
+        lambda n: (
+            b"V0101 10:00:00.000000 77 torch/_dynamo/guards.py:1] [%d/1] [__recompiles] Recompiling function "
+            b"f%d in /home/u/train.py:%d\nV0101 10:00:00.000000 77 torch/_dynamo/guards.py:1] [%d/1] [__recompiles]     "
+            b"- %d/0: L['x'] == %d\n" % (n, n, n, n, n, n)
+        ),
+        b"Graph break in user code at a.py:3\n",
+    ),
     "text_ranks": _numbered(
         lambda n: b"[rank%d]: Graph break in user code at /home/u/train.py:%d\n" % (n % 999_999, n), b"Graph break in user code at a.py:3\n"
     ),

@@ -36,6 +36,8 @@ class Recompiled:
 
 
 Group = Sequence[Recompiled]
+Function = tuple[str | None, str | None]
+"""The file and the name of a function."""
 
 
 def followers(groups: Sequence[Group]) -> Mapping[int, int]:
@@ -47,9 +49,15 @@ def followers(groups: Sequence[Group]) -> Mapping[int, int]:
     only compiled in calls from there and since then. Other groups at the limit stand alone.
     """
     found: dict[int, int] = {}
+    groups_of_function: dict[Function, list[int]] = {}
+    for index, group in enumerate(groups):
+        for function in _functions(group):
+            groups_of_function.setdefault(function, []).append(index)
     for inner, group in enumerate(groups):
-        for outer, other in enumerate(groups):
-            if outer != inner and outer not in found and _follows(group, other):
+        calling = {function for recompiled in group for frame in _first_frames(recompiled.code) for function in _callers(frame)}
+        candidates = {index for function in calling for index in groups_of_function.get(function, ())}
+        for outer in sorted(candidates):
+            if outer != inner and outer not in found and _follows(group, groups[outer]):
                 found[inner] = outer
                 break
     return {inner: _outermost(outer, found) for inner, outer in found.items()}
@@ -81,9 +89,21 @@ def _processes(group: Group) -> set[int]:
 
 def _called_by(frame: Frame, other: Group) -> bool:
     """Whether code of the other group is among the callers of the frame: by file and function, since a caller has the line of its call."""
-    codes = {(recompiled.code.named.file, source_function(recompiled.code.named.name)) for recompiled in other}
-    own = (frame.file, source_function(frame.name))
-    return own not in codes and any((caller.file, _bare(caller.function)) in codes for caller in callers(frame))
+    codes = _functions(other)
+    return (frame.file, source_function(frame.name)) not in codes and not codes.isdisjoint(_callers(frame))
+
+
+def _first_frames(code: CodeObject) -> list[Frame]:
+    """The first compilation and the first recompile; what a group follows has called one of them at least."""
+    return [*code.frames[:1], *(step.frame for step in code.steps[:1])]
+
+
+def _functions(group: Group) -> set[Function]:
+    return {(recompiled.code.named.file, source_function(recompiled.code.named.name)) for recompiled in group}
+
+
+def _callers(frame: Frame) -> set[Function]:
+    return {(caller.file, _bare(caller.function)) for caller in callers(frame)}
 
 
 def _bare(function: str | None) -> str | None:

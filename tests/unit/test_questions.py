@@ -90,7 +90,17 @@ class _Counted(tuple[Any, ...]):
 
 
 @pytest.mark.parametrize(
-    "attack", ["mixed", "recompiles", "recompile_sources", "break_sites", "side_effects_frames", "errors", "text_breaks_ids"]
+    "attack",
+    [
+        "mixed",
+        "recompiles",
+        "recompile_sources",
+        "break_sites",
+        "side_effects_frames",
+        "errors",
+        "text_breaks_ids",
+        "text_recompiles_functions",
+    ],
 )
 def test_no_function_is_called_more_often_than_the_log_is_longer(tmp_path: Path, attack: str) -> None:
     small, large = (_calls(tmp_path / f"{blocks}.log", attack, blocks) for blocks in (_SMALL, _LARGE))
