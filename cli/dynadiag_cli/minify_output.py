@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynadiag.facts.wording import plural
-from dynadiag.reduce.core.flakiness import is_proven
+from dynadiag.reduce.core.verdict import is_proven
 from dynadiag.reduce.reproducer.proving import headline
 from dynadiag_cli.progress import PRINT_S, SearchLine, StatusLine, on_one_line
 

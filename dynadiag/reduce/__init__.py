@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dynadiag.reduce.core.reducer import Judgement, Progress
     from dynadiag.reduce.graphs.candidate import Candidate
-    from dynadiag.reduce.graphs.strategy import GraphReducer
+    from dynadiag.reduce.graphs.reduction import GraphReducer
 
 __all__ = ["MinifyResult", "Queries", "Verdict", "minify"]
 
@@ -83,7 +83,7 @@ def minify(
     require("minify")
     from dynadiag.reduce.core.journal import Journal
     from dynadiag.reduce.graphs.candidate import candidate_of
-    from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
+    from dynadiag.reduce.graphs.reduction import GraphReducer, reduce_fully
 
     _check(gm, inputs, oracle)
     original = candidate_of(gm, inputs)

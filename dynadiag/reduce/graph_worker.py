@@ -25,10 +25,9 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.json_lines import leave
 from dynadiag.reduce.core.failure import environment_trouble
 from dynadiag.reduce.core.speculation import default_width
-from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
-from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls
+from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls, with_earlier_calls
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
+from dynadiag.reduce.graphs.guilty_part import GuiltyLayer
 from dynadiag.reduce.graphs.inputs import TensorInput
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.observing import calls_of

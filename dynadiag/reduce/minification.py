@@ -21,11 +21,10 @@ from dynadiag.record import directory as run_directory
 from dynadiag.record.project_root import project_root
 from dynadiag.record.target import check_script
 from dynadiag.reduce.core.failure import SILENT, Said
-from dynadiag.reduce.core.flakiness import is_proven
+from dynadiag.reduce.core.verdict import is_proven
 from dynadiag.reduce.session import Message, SessionOptions, reduce_captured, reduce_script
 from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, CaptureOptions, Suspect, find_and_capture
-from dynadiag.reduce.sources.recording import capture_all_recorded, capture_recorded
-from dynadiag.reduce.sources.resuming import can_resume, captures_to_resume, is_script_job
+from dynadiag.reduce.sources.recording import can_resume, capture_all_recorded, capture_recorded, captures_to_resume, is_script_job
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, not_saved
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.recorded_options import left_out

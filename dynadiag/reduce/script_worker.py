@@ -27,11 +27,10 @@ from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.reproducer.result_files import WARM, write_json
 from dynadiag.reduce.reproducer.script_outcome import to_json, write_first, write_report, write_reproducer
 from dynadiag.reduce.scripts.inlining import join_local_modules
-from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.program import Program, imported, read_script
 from dynadiag.reduce.scripts.recorded_failures import failures_in
 from dynadiag.reduce.scripts.reduction import ScriptReduction, reduce_script_program
 from dynadiag.reduce.scripts.running import own_folders
-from dynadiag.reduce.scripts.source import imported, read_script
 from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dynamo.compiling import import_dynamo, import_for_kernels, import_for_sizes

@@ -25,7 +25,7 @@ from dynadiag.json_lines import value_of
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.reproducer.proving import DROPPED
 from dynadiag.reduce.sources.failing_script import Suspect
-from dynadiag.reduce.sources.resuming import seals_of
+from dynadiag.reduce.sources.recording import seals_of
 
 Message = Mapping[str, Any]
 _LARGEST_JOB_BYTES = 64 << 20

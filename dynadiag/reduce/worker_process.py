@@ -24,8 +24,7 @@ from dynadiag.children.forked import end_running, end_with_parent
 from dynadiag.errors import DynadiagError
 from dynadiag.json_lines import Speaker
 from dynadiag.reduce.core.reducer import Progress, Stopped
-from dynadiag.reduce.reproducer.machine_facts import machine_facts
-from dynadiag.reduce.reproducer.result_files import write_text
+from dynadiag.reduce.reproducer.result_files import machine_facts, write_text
 
 _AGAIN_S = 0.5
 _speaker = Speaker()

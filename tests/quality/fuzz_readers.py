@@ -279,7 +279,7 @@ def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
     from dynadiag.record.directory import is_run_directory
     from dynadiag.reduce.core.journal import Journal
     from dynadiag.reduce.session import _known_before
-    from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job
+    from dynadiag.reduce.sources.recording import captures_to_resume, is_script_job
 
     _put_here(path / "job.json", path)
     is_run_directory(path)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Generic
 
 from dynadiag.reduce.core.failure import Failure, Said
-from dynadiag.reduce.core.flakiness import repeats_for
 from dynadiag.reduce.core.reducer import Candidate, Progress
+from dynadiag.reduce.core.verdict import repeats_for
 
 
 @dataclass(frozen=True, kw_only=True)

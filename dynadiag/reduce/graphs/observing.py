@@ -22,7 +22,7 @@ from dynadiag.compare.judge import Runs
 from dynadiag.compare.noise import noisy_runs
 from dynadiag.compare.rounding import DISCRETE
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
-from dynadiag.reduce.graphs import comparing
+from dynadiag.reduce.graphs import running
 from dynadiag.reduce.graphs.candidate import Call, Candidate, own_copy
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.setting import Setting
@@ -80,7 +80,7 @@ def _control(candidate: Candidate, setting: Setting, drawn: list[Drawn]) -> list
     if setting.check == "raises":
         return results  # nothing is compared: they may be on the meta device, or not comparable
     again = run(candidate, setting, own_copy(candidate.module))
-    if comparing.wrong(again, results, None) is not None:
+    if running.wrong(again, results, None) is not None:
         raise ArithmeticError("two uncompiled runs differ: the graph is random")
     return results
 
@@ -90,7 +90,7 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
     if setting.check == "raises" or len(calls_of(candidate, setting)) > 1:
         return None
     try:
-        wide = comparing.in_float64(candidate)
+        wide = running.in_float64(candidate)
         return run(wide, replace(setting, autocast=None), wide.module)
     except Exception:  # noqa: BLE001 - the border around a candidate: a graph may insist on a dtype
         return None
@@ -127,7 +127,7 @@ def _subject(candidate: Candidate, setting: Setting, expected: Expected, tell: T
     meant = _behind_results(candidate, counts) if setting.check in ("gradient", "mutation") else ()
     found = None
     if setting.check != "raises":
-        found = comparing.wrong(
+        found = running.wrong(
             results,
             expected.eager,
             expected.exact,
@@ -201,7 +201,7 @@ def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, count
 
 
 def _result_count(candidate: Candidate) -> int:
-    return len(comparing.flat(candidate.module(*make_values(candidate.inputs))))
+    return len(running.flat(candidate.module(*make_values(candidate.inputs))))
 
 
 def run(
@@ -262,7 +262,7 @@ def _one_call(
     _synchronise(candidate)
     for result in filter(_may_be_written, tree_leaves(results)) if setting.writes else ():
         result.mul_(2)
-    flat = comparing.flat(results)
+    flat = running.flat(results)
     if setting.backward:
         if enter is not None:
             enter("backward")

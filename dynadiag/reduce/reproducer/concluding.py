@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dynadiag.children.answer_cache import digest, remembered
-from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer, find_guilty_layer
+from dynadiag.reduce.graphs.guilty_part import GuiltyLayer, Suspected, bisect, find_guilty_layer, guilt_of
 from dynadiag.reduce.graphs.levels import Level, descend
-from dynadiag.reduce.graphs.pass_bisect import Subject, bisect, guilt_of
 from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
 from dynadiag.reduce.reproducer.graph_outcome import Written, write_reproducer
 
@@ -67,7 +66,7 @@ def _written(reduction: Reduction, guilty: GuiltyLayer, out: Path, options: Conc
 
 def _bisected(reduction: Reduction, guilty: GuiltyLayer, options: ConcludeOptions) -> tuple[Reduction, GuiltyLayer]:
     confirmed = reduction.confirmed
-    subject = Subject(
+    subject = Suspected(
         candidate=reduction.best,
         setting=reduction.setting,
         timeout_s=confirmed.timeout_s,

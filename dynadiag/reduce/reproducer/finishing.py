@@ -12,9 +12,8 @@ from dynadiag.reduce.graphs.setting import compiler_name
 from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
 from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, document_of
 from dynadiag.reduce.reproducer.graph_outcome import Papers, Written, flaky_note, story_of
-from dynadiag.reduce.reproducer.machine_facts import machine_facts
 from dynadiag.reduce.reproducer.proving import headline
-from dynadiag.reduce.reproducer.result_files import border, figures, write_report, write_text
+from dynadiag.reduce.reproducer.result_files import border, figures, machine_facts, write_report, write_text
 from dynadiag.render.drawing import drawn
 from dynadiag.render.graph_picture import graph_picture
 from dynadiag.render.recorded_graph import RecordedGraph

@@ -1,9 +1,12 @@
-"""What the results of a graph and of a script have in common: the common part of `minify.json`, and how files are written."""
+"""What the results of a graph and of a script have in common: how files are written, the common part of `minify.json`, the machine."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
+import shutil
+import subprocess
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +15,13 @@ from typing import Any
 import torch
 
 import dynadiag
+from dynadiag.children.forked import run_forked
 from dynadiag.errors import OutputError
 from dynadiag.files import write_inside
+from dynadiag.record import machine
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.flakiness import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.core.reduction import Found
+from dynadiag.reduce.core.verdict import WRONG_VERDICT, repeats_for
 from dynadiag.reduce.reproducer.proving import Proof
 from dynadiag.render import document_json, finite_json, markdown_text
 from dynadiag.render.document import Document
@@ -96,3 +101,39 @@ def write_report(told: Document, out: Path, why: dict[str, str]) -> None:
     write_text(document_json.dumps(told), out / "form.json")
     with border("page", why):
         write_text(result_page.render(told), out / "report.html")
+
+
+_COMPILER_LIMIT_S = 20
+_GPU_LIMIT_S = 120
+
+
+def machine_facts(*, with_gpu: bool) -> Mapping[str, str]:
+    """Facts by name, in the order of a report; "not known" where nobody could say. `with_gpu` asks a child for the GPU's name."""
+    build = torch.version
+    return {
+        "PyTorch version": torch.__version__,
+        "PyTorch git version": build.git_version or "not known",
+        "CUDA used to build PyTorch": build.cuda or "none",
+        **machine.machine_facts(),
+        "C++ compiler": _compiler(),
+        "GPU": _gpu() if with_gpu else "none used by the reproducer",
+        "CPU": f"{machine.cpu_name()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def _compiler() -> str:
+    """The first line of what inductor's C++ compiler says of itself: `CXX`, else g++, clang++ (torch/_inductor/cpp_builder.py, 2.11)."""
+    found = next((path for name in (os.environ.get("CXX"), "g++", "clang++") if name and (path := shutil.which(name))), None)
+    if found is None:
+        return "none found"
+    try:
+        done = subprocess.run([found, "--version"], capture_output=True, text=True, errors="replace", timeout=_COMPILER_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"{found} does not respond"
+    return (done.stdout.strip().splitlines() or ["not known"])[0]
+
+
+def _gpu() -> str:
+    """Asked in a child: this process must never initialise CUDA while it forks."""
+    report = run_forked(lambda tell: tell({"name": torch.cuda.get_device_name(0)}), timeout_s=_GPU_LIMIT_S)
+    return str(next((message["name"] for message in report.messages if "name" in message), "not known"))

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.scripts.names import SCOPES
-from dynadiag.reduce.scripts.program import Program
-from dynadiag.reduce.scripts.source import imported
+from dynadiag.reduce.scripts.program import Program, imported
 
 _GB_ID = re.compile(r"^GB(\d{4})\b")
 _OF_TORCH = ("torch", "functorch", "torchgen")  # what the wheel installs

@@ -9,14 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.failure import Failure, without_accidents
 from dynadiag.reduce.core.failure import shows as failure_shows
-from dynadiag.reduce.core.messages import without_accidents
 from dynadiag.reduce.reproducer import bug_report, proving, result_files
-from dynadiag.reduce.reproducer.machine_facts import machine_facts
-from dynadiag.reduce.reproducer.needed_variables import proven_with_variables, with_variables
-from dynadiag.reduce.reproducer.proving import Proof, run_fresh, template_for
-from dynadiag.reduce.reproducer.result_files import common_json, figures, versions, write_text
+from dynadiag.reduce.reproducer.proving import Proof, proven_with_variables, run_fresh, template_for, with_variables
+from dynadiag.reduce.reproducer.result_files import common_json, figures, machine_facts, versions, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
 from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.scripts.program import Program, of_tree
-from dynadiag.reduce.scripts.source import must_be_first, read_script
+from dynadiag.reduce.scripts.program import Program, must_be_first, of_tree, read_script
 
 _OF_A_FILE = frozenset({"__file__", "__name__", "__path__", "__package__", "__spec__", "__loader__"})
 

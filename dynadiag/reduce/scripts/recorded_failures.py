@@ -10,8 +10,7 @@ from dynadiag import trace
 from dynadiag.model import BreakEvent, Change, Fallback, Location, Recompile, Run
 from dynadiag.passes.find_fallbacks import find_fallbacks
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.messages import without_accidents
+from dynadiag.reduce.core.failure import Failure, without_accidents
 
 KINDS = ("graph_break", "recompile", "fallback", "cudagraph_skip")
 

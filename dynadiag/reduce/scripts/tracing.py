@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.reduce.scripts.facts import definition_text, loop_text
+from dynadiag.reduce.scripts.program import definition_text, loop_text
 
 _MOST_PARTS = 16
 _DEEPEST = 3

@@ -12,7 +12,7 @@ from dynadiag.record.directory import write_marker
 from dynadiag.reduce.core.failure import Failure, shows
 from dynadiag.reduce.reproducer import proving
 from dynadiag.reduce.reproducer.proving import proof_by
-from dynadiag.reduce.sources.resuming import can_resume
+from dynadiag.reduce.sources.recording import can_resume
 
 HERE = {"torch": "2.15", "CPU": "a"}
 

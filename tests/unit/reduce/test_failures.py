@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.reduce.core.failure import (
+    MESSAGE_LIMIT,
     Failure,
     crash_frames,
     environment_trouble,
     from_exception,
     from_json,
     gpu_fault,
+    normalised,
     out_of_memory,
     ran_out_of_memory,
     said_by,
+    says,
 )
-from dynadiag.reduce.core.messages import MESSAGE_LIMIT, normalised, says
 from dynadiag.torch_compat.causes import chain_of
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.flakiness import CONFIRMATIONS, LOOKS, WRONG_VERDICT, is_proven, repeats_for, wants_more, wants_proof
+from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, WRONG_VERDICT, is_proven, repeats_for, wants_more, wants_proof
 from dynadiag.reduce.reproducer import proving
 
 HUNTS = 30_000

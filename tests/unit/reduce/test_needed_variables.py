@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.reduce.reproducer import needed_variables
-from dynadiag.reduce.reproducer.needed_variables import MOST_RUNS, needed, proven_with_variables, variables_of_the_user, with_variables
-from dynadiag.reduce.reproducer.proving import Proof
+from dynadiag.reduce.reproducer import proving
+from dynadiag.reduce.reproducer.proving import MOST_RUNS, Proof, needed, proven_with_variables, variables_of_the_user, with_variables
 
 ALL = {f"VARIABLE_{number}": str(number) for number in range(40)}
 
@@ -49,8 +48,8 @@ def test_what_torch_reads_is_tried_next():
 
 
 def test_what_one_file_needed_is_not_looked_for_again(monkeypatch):
-    monkeypatch.setattr(needed_variables, "_found", {})
-    monkeypatch.setattr(needed_variables, "variables_of_the_user", lambda: ALL)
+    monkeypatch.setattr(proving, "_found", {})
+    monkeypatch.setattr(proving, "variables_of_the_user", lambda: ALL)
     runs = []
 
     def fails(source, variables):

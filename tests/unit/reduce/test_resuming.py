@@ -6,7 +6,7 @@ import pytest
 
 from dynadiag.errors import UnreadableInputError
 from dynadiag.record import ownership
-from dynadiag.reduce.sources.resuming import captures_to_resume, is_script_job, seals_of
+from dynadiag.reduce.sources.recording import captures_to_resume, is_script_job, seals_of
 
 BACKEND = "def mine(gm, inputs):\n    return gm.forward\n"
 

@@ -6,10 +6,9 @@ import pytest
 
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.scripts.back_ends import texts_of
-from dynadiag.reduce.scripts.facts import Facts
 from dynadiag.reduce.scripts.oracle import Conditions, ScriptOracle
-from dynadiag.reduce.scripts.passes.executed_only import executing_only
-from dynadiag.reduce.scripts.program import parsed
+from dynadiag.reduce.scripts.passes.statements import executing_only
+from dynadiag.reduce.scripts.program import Facts, parsed
 from dynadiag.reduce.scripts.slicing import Slicer
 
 PICKY = """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from dynadiag.reduce.scripts.facts import Facts, definition_text
 from dynadiag.reduce.scripts.passes.direct_calls import direct_calls
-from dynadiag.reduce.scripts.program import parsed
+from dynadiag.reduce.scripts.program import Facts, definition_text, parsed
 
 TRAINER = """
     import logging

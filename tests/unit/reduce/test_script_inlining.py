@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dynadiag.reduce.scripts.inlining import join_local_modules
-from dynadiag.reduce.scripts.source import read_script
+from dynadiag.reduce.scripts.program import read_script
 
 
 def joined(folder, script, **modules):

@@ -10,27 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynadiag.errors import UnreadableInputError
-from dynadiag.reduce.scripts.facts import Facts
 from dynadiag.reduce.scripts.names import statements_of, undefined_names
-from dynadiag.reduce.scripts.passes.drop_parameters import drop_parameters
-from dynadiag.reduce.scripts.passes.drop_parts import drop_parts
-from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
-from dynadiag.reduce.scripts.passes.executed_only import executing_only
-from dynadiag.reduce.scripts.passes.few_repeats import few_repeats
-from dynadiag.reduce.scripts.passes.freeze_arguments import freezing_arguments
-from dynadiag.reduce.scripts.passes.hoist_expressions import hoist_expressions
-from dynadiag.reduce.scripts.passes.identity_modules import identity_modules
-from dynadiag.reduce.scripts.passes.inline_names import inline_functions, inline_names
-from dynadiag.reduce.scripts.passes.known_values import plain_values
-from dynadiag.reduce.scripts.passes.parameter_values import parameter_values
-from dynadiag.reduce.scripts.passes.plain_definitions import plain_definitions
-from dynadiag.reduce.scripts.passes.plain_tensors import plain_tensors
-from dynadiag.reduce.scripts.passes.small_constants import small_constants
+from dynadiag.reduce.scripts.passes.arguments import drop_parameters, freezing_arguments
+from dynadiag.reduce.scripts.passes.definitions import eager_backend, identity_modules, plain_definitions
+from dynadiag.reduce.scripts.passes.names import hoist_expressions, inline_functions, inline_names
+from dynadiag.reduce.scripts.passes.statements import drop_parts, executing_only, unwrap_blocks
 from dynadiag.reduce.scripts.passes.unused import without_unused
-from dynadiag.reduce.scripts.passes.unwrap_blocks import unwrap_blocks
-from dynadiag.reduce.scripts.program import parsed, why_it_cannot_run
+from dynadiag.reduce.scripts.passes.values import few_repeats, parameter_values, plain_tensors, plain_values, small_constants
+from dynadiag.reduce.scripts.program import Facts, imported, parsed, read_script, why_it_cannot_run
 from dynadiag.reduce.scripts.slicing import Slicer, without_line
-from dynadiag.reduce.scripts.source import imported, read_script
 
 
 def program(text):

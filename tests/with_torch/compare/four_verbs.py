@@ -16,7 +16,7 @@ from dynadiag.compare.calls import Call
 from dynadiag.compare.judge import Runs, Seen
 from dynadiag.compare.live.comparing import compare, compare_sharing
 from dynadiag.parity.judging import aspect_of, differences
-from dynadiag.reduce.graphs.comparing import wrong
+from dynadiag.reduce.graphs.running import wrong
 
 RIGHT = "right"
 

@@ -8,8 +8,8 @@ from dynadiag.children.answer_cache import Known, remembering
 from dynadiag.children.forked import ChildReport
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs import judge
-from dynadiag.reduce.graphs.backend_bisect import find_guilty_layer
 from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.guilty_part import find_guilty_layer
 from dynadiag.reduce.graphs.reduction import ReductionOptions, confirm
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.scripts import oracle

@@ -12,7 +12,7 @@ import torch._dynamo.output_graph as output_graph
 
 from dynadiag.capture.graph_capture import EVERY
 from dynadiag.capture.graph_watch import GraphWatch
-from dynadiag.reduce.graphs.earlier_calls import with_earlier_calls
+from dynadiag.reduce.graphs.calling import with_earlier_calls
 from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.sources.failing_script import Suspect, _captured, _owner, _region, _whole

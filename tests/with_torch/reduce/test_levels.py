@@ -19,12 +19,10 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
 from dynadiag.reduce.graphs import levels
-from dynadiag.reduce.graphs.backend_bisect import find_guilty_layer
 from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.guilty_part import Suspected, bisect, find_guilty_layer
 from dynadiag.reduce.graphs.judge import Observation
-from dynadiag.reduce.graphs.levels import descend, reduce_captured_graph
-from dynadiag.reduce.graphs.lowering import lower
-from dynadiag.reduce.graphs.pass_bisect import Subject, bisect
+from dynadiag.reduce.graphs.levels import descend, lower, reduce_captured_graph
 from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
@@ -108,7 +106,7 @@ def told(found, layer, level="auto", **reducing):
 
 
 def guilty(candidate, **setting):
-    found = bisect(Subject(candidate=candidate, setting=Setting(**setting), timeout_s=600))
+    found = bisect(Suspected(candidate=candidate, setting=Setting(**setting), timeout_s=600))
     return [cure.claim() for cure in found.cures]
 
 

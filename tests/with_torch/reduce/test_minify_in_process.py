@@ -218,8 +218,8 @@ def test_the_same_graph_is_never_judged_twice():
 
 def test_a_pass_that_breaks_is_noted_and_the_others_go_on():
     from dynadiag.reduce.graphs.candidate import candidate_of
-    from dynadiag.reduce.graphs.passes.simple_data import simple_data
-    from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
+    from dynadiag.reduce.graphs.passes.inputs import simple_data
+    from dynadiag.reduce.graphs.reduction import GraphReducer, reduce_fully
 
     class Everything:
         def judge(self, candidate):

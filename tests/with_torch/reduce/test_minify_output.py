@@ -14,16 +14,15 @@ import torch
 
 from dynadiag.errors import OutputError
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.graphs.backend_bisect import GuiltyLayer
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
+from dynadiag.reduce.graphs.guilty_part import GuiltyLayer
 from dynadiag.reduce.graphs.inputs import TensorInput
 from dynadiag.reduce.graphs.reduction import Confirmed, Reduction
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer import ablation, bug_report, finishing
 from dynadiag.reduce.reproducer import graph_outcome as outcome
 from dynadiag.reduce.reproducer.ablation import Cell, ablate
-from dynadiag.reduce.reproducer.graph_outcome import Written, to_json, write_reproducer
-from dynadiag.reduce.reproducer.near_miss import difference
+from dynadiag.reduce.reproducer.graph_outcome import Written, difference, to_json, write_reproducer
 from dynadiag.reduce.reproducer.proving import Proof
 from dynadiag.reduce.reproducer.result_files import write_json
 from dynadiag.render.html import result_page

@@ -19,10 +19,9 @@ from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.judge import IsolatedOracle
-from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
+from dynadiag.reduce.graphs.reduction import GraphReducer, ReductionOptions, reduce_fully, reduce_graph
 from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.reduce.graphs.strategy import GraphReducer, reduce_fully
 
 WIDTHS = (1, 2, 8)
 

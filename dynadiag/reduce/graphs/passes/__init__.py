@@ -1,7 +1,7 @@
-"""Reduction passes, one a file. A pass proposes simpler candidates, the best first; whether one is adopted is not its business.
+"""Reduction passes. A pass proposes simpler candidates, the best first; whether one is adopted is not its business.
 
-To add one: a file with a function `Candidate -> Iterator[Candidate]`, and a line below. Proposals that are not simpler in the order of
-`Candidate.measure`, or that cannot run, cost nothing.
+To add one: a function `Candidate -> Iterator[Candidate]` in the file that has similar ones, and a line below. Proposals that are not
+simpler in the order of `Candidate.measure`, or that cannot run, cost nothing.
 """
 
 from __future__ import annotations
@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.passes.bypass_operators import bypass_operators
-from dynadiag.reduce.graphs.passes.contiguous_strides import contiguous_strides
-from dynadiag.reduce.graphs.passes.default_arguments import default_arguments
-from dynadiag.reduce.graphs.passes.drop_configs import drop_configs
-from dynadiag.reduce.graphs.passes.drop_outputs import drop_outputs
-from dynadiag.reduce.graphs.passes.fewer_calls import fewer_calls
-from dynadiag.reduce.graphs.passes.lower_dtypes import lower_dtypes
-from dynadiag.reduce.graphs.passes.merge_inputs import merge_inputs
-from dynadiag.reduce.graphs.passes.plain_inputs import plain_inputs
+from dynadiag.reduce.graphs.passes.inputs import contiguous_strides, lower_dtypes, merge_inputs, plain_inputs, simple_data
+from dynadiag.reduce.graphs.passes.operators import bypass_operators, default_arguments, drop_outputs, simple_constants
 from dynadiag.reduce.graphs.passes.shrink_bodies import shrink_bodies
 from dynadiag.reduce.graphs.passes.shrink_dimensions import shrink_dimensions
-from dynadiag.reduce.graphs.passes.simple_constants import simple_constants
-from dynadiag.reduce.graphs.passes.simple_data import simple_data
+from dynadiag.reduce.graphs.passes.surroundings import drop_configs, fewer_calls
 
 ReductionPass = Callable[[Candidate], Iterator[Candidate]]
 

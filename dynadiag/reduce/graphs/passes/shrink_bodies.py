@@ -10,8 +10,8 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 
 from dynadiag.reduce.graphs.candidate import CALLS, Candidate, own_copy
-from dynadiag.reduce.graphs.passes.bypass_operators import bypass, readable
 from dynadiag.reduce.graphs.passes.editing import call_positions, node_at, tidied
+from dynadiag.reduce.graphs.passes.operators import bypass, readable
 
 
 def shrink_bodies(candidate: Candidate) -> Iterator[Candidate]:

@@ -1,27 +1,16 @@
-"""The reduction passes for scripts, one a file: a function from a program to simpler ones. The order is that of use."""
+"""The reduction passes for scripts, each a function from a program to simpler ones. The order is that of use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from dynadiag.reduce.scripts.facts import FactsOf
+from dynadiag.reduce.scripts.passes.arguments import drop_parameters, freezing_arguments
+from dynadiag.reduce.scripts.passes.definitions import eager_backend, identity_modules, plain_definitions
 from dynadiag.reduce.scripts.passes.direct_calls import direct_calls
-from dynadiag.reduce.scripts.passes.drop_parameters import drop_parameters
-from dynadiag.reduce.scripts.passes.drop_parts import drop_parts
-from dynadiag.reduce.scripts.passes.eager_backend import eager_backend
-from dynadiag.reduce.scripts.passes.executed_only import executing_only
-from dynadiag.reduce.scripts.passes.few_repeats import few_repeats
-from dynadiag.reduce.scripts.passes.freeze_arguments import freezing_arguments
-from dynadiag.reduce.scripts.passes.hoist_expressions import hoist_expressions
-from dynadiag.reduce.scripts.passes.identity_modules import identity_modules
-from dynadiag.reduce.scripts.passes.inline_names import inline_functions, inline_names
-from dynadiag.reduce.scripts.passes.known_values import plain_values
-from dynadiag.reduce.scripts.passes.parameter_values import parameter_values
-from dynadiag.reduce.scripts.passes.plain_definitions import plain_definitions
-from dynadiag.reduce.scripts.passes.plain_tensors import plain_tensors
-from dynadiag.reduce.scripts.passes.small_constants import small_constants
-from dynadiag.reduce.scripts.passes.unwrap_blocks import unwrap_blocks
-from dynadiag.reduce.scripts.program import Program
+from dynadiag.reduce.scripts.passes.names import hoist_expressions, inline_functions, inline_names
+from dynadiag.reduce.scripts.passes.statements import drop_parts, executing_only, unwrap_blocks
+from dynadiag.reduce.scripts.passes.values import few_repeats, parameter_values, plain_tensors, plain_values, small_constants
+from dynadiag.reduce.scripts.program import FactsOf, Program
 
 ScriptPass = Callable[[Program], Iterator[Program]]
 

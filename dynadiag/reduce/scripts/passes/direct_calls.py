@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from dynadiag.reduce.scripts.facts import FactsOf, definition_text
 from dynadiag.reduce.scripts.passes.editing import names_in
 from dynadiag.reduce.scripts.passes.unused import without_unused
-from dynadiag.reduce.scripts.program import Program, calls_compiler, of_tree
+from dynadiag.reduce.scripts.program import FactsOf, Program, calls_compiler, definition_text, of_tree
 
 
 def direct_calls(facts_of: FactsOf) -> Callable[[Program], Iterator[Program]]:

@@ -1,7 +1,4 @@
-"""Which pass, decomposition or lowering is guilty, and which option helps: named only when the failure was gone without it, every time.
-
-Asked on the finished reproducer, where a question is cheap. What changes nothing is not named.
-"""
+"""Which layer is guilty, and in it which pass, decomposition or lowering: named only when the failure was gone without it, every time."""
 
 from __future__ import annotations
 
@@ -11,13 +8,71 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynadiag.children.forked import Tell, run_forked
+from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.judge import Observation, observation
+from dynadiag.reduce.graphs.judge import Observation, observation, observe_isolated
 from dynadiag.reduce.graphs.observing import observe
-from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.torch_compat.dynamo.compiling import config_path
+from dynadiag.reduce.graphs.setting import Setting, backend_name
+from dynadiag.torch_compat.dynamo.compiling import LAYERS, config_path
 from dynadiag.torch_compat.inductor.bisector import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
 from dynadiag.torch_compat.inductor.cpp_answers import errors_too
+
+_NAMES = {"eager": "dynamo", "aot_eager": "aotautograd", "aot_eager_decomp_partition": "decompositions", "inductor": "inductor"}
+_FAMILIES = {"runtime_error": "compile_error", "wrong_gradient": "wrong_result"}
+"""Kinds that differ only in the phase: a backward that cannot be compiled is a compile error when it is compiled alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuiltyLayer:
+    """`layer` is guilty: the first that shows the failure. `steps` says for each backend "passes", "fails" or what else happened.
+
+    `guilt` is the part of the compiler, None when it was not looked for.
+    """
+
+    layer: str
+    steps: Mapping[str, str] = field(default_factory=dict)
+    guilt: Guilt | None = None
+
+
+def find_guilty_layer(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_s: float, repeats: int = 1) -> GuiltyLayer:
+    """Try each layer up to the backend of the setting; a backend of another kind is guilty itself when the layers pass.
+
+    A flaky failure is given `repeats` chances to show itself in each layer.
+    """
+    own = backend_name(setting.backend)
+    layers = LAYERS[: LAYERS.index(own)] if own in LAYERS else ("eager", "aot_eager")
+    steps: dict[str, str] = {}
+    for layer in layers:
+        # Modes and options belong to the backend that the user chose.
+        item = replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
+        for _ in range(repeats):
+            steps[layer] = _step(observe_isolated(candidate, item, timeout_s=timeout_s), failure)
+            if steps[layer] != "passes":
+                break
+        if steps[layer] == "fails":
+            return GuiltyLayer(layer=_NAMES[layer], steps=steps)
+    steps[own] = "fails"
+    return GuiltyLayer(layer=_NAMES.get(own, own), steps=steps)
+
+
+def _step(seen: Observation, failure: Failure) -> str:
+    if seen.invalid is not None:
+        return f"not run: {seen.invalid}"
+    if seen.failure is None:
+        return "passes"
+    return "fails" if same_cause(seen.failure, failure) else f"another failure: {seen.failure.title()}"
+
+
+def same_cause(failure: Failure, other: Failure) -> bool:
+    """Whether two failures have one cause, though another backend or graph came to it on another way and perhaps in another phase."""
+    return _cause(failure) == _cause(other)
+
+
+def _cause(failure: Failure) -> tuple[object, ...]:
+    # Where it was raised differs between backends; it decides only where there is no message.
+    place = () if failure.message else failure.frames[-1:]
+    return (_FAMILIES.get(failure.kind, failure.kind), failure.exceptions[-1:], failure.message, place)
+
 
 RUNS = 3
 _WORDS = {
@@ -64,7 +119,7 @@ def guilt_of(data: Mapping[str, Any]) -> Guilt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class Suspected:
     """What is asked about: the finished reproducer, whose failure comes in one of `repeats` runs at least."""
 
     candidate: Candidate
@@ -75,7 +130,7 @@ class Subject:
     stop: Callable[[], bool] = field(default=lambda: False)
 
 
-def bisect(subject: Subject) -> Guilt:
+def bisect(subject: Suspected) -> Guilt:
     """Ask for the guilty part first, then for an option."""
     search = _Search(subject)
     part = search.guilty_part()
@@ -94,7 +149,7 @@ def _words(part: Part) -> str:
 
 
 class _Search:
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Suspected) -> None:
         self._subject = subject
         self.runs = max(RUNS, subject.repeats)
         self.queries = 0

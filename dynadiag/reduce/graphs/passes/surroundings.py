@@ -1,4 +1,4 @@
-"""Calls of the graph go, or get the inputs of the last one."""
+"""What surrounds the graph becomes less: its earlier calls, and options of the compiler."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def fewer_calls(candidate: Candidate) -> Iterator[Candidate]:
     for number, call in enumerate(earlier):
         if call.key() != last.key():
             yield replace(candidate, earlier=(*earlier[:number], last, *earlier[number + 1 :]))
+
+
+def drop_configs(candidate: Candidate) -> Iterator[Candidate]:
+    """All options at once, then each."""
+    if len(candidate.configs) > 1:
+        yield replace(candidate, configs=())
+    for left_out in range(len(candidate.configs)):
+        rest = (*candidate.configs[:left_out], *candidate.configs[left_out + 1 :])
+        yield replace(candidate, configs=rest)
