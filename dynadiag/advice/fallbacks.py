@@ -8,6 +8,7 @@ from typing import Final
 from dynadiag.model.report import Advice, Fallback
 from dynadiag.model.run import Run
 from dynadiag.source.line import parse_line
+from dynadiag.source.torch_names import is_of_torch
 
 _Rule = Callable[[Fallback, Run], tuple[Advice, ...]]
 
@@ -26,7 +27,7 @@ def why_nothing(fallback: Fallback) -> str | None:
 
 def _environment(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     name = fallback.reason.split(" ")[0].partition("=")[0]
-    if name.startswith("torch."):
+    if is_of_torch(name):
         text = f"Remove the assignment to {name}: with it, torch.compile returns code that runs eagerly."
     else:
         text = f"Unset {name} in the environment that starts the program: with it, torch.compile returns code that runs eagerly."

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.writes import is_function_form, written_tensor
 
 
-def out_of_place(code: str | None) -> str | None:
+def out_of_place(line: SourceLine) -> str | None:
     """`x = x.mul(2)` for `x.mul_(2)`, `x = torch.relu(x)` for `torch.relu_(x)`, `x = x + 1` for `x += 1`.
 
     None for what cannot be rewritten so on one line, and where the tensor written is not the name in front.
     """
-    line = parse_line(code)
     call = line.only_call()
     if call is not None and any(keyword.arg == "out" for keyword in call.keywords):
         return _without_out(line, call)
@@ -58,6 +57,8 @@ def _method(line: SourceLine, call: ast.Call) -> str | None:
             return None
         if not name.endswith("_") or name.endswith("__"):
             return None  # `x.t().mul_(2)` writes what `t()` returns: `x = x.t().mul(2)` would be another tensor
+        if f".{name}(" not in text:
+            return None  # `relu_(x)` of `from torch import relu_`: the name of its twin may not be there
         text = text.replace(f".{name}(", f".{name[:-1]}(", 1)
         changed, node = True, written_tensor(node)
     target = None if node is None else _name_of_a_tensor(node)
@@ -90,9 +91,8 @@ _NO_FUNCTIONAL_FORM = frozenset(
 )  # fmt: skip
 
 
-def under_no_grad(code: str | None) -> str | None:
+def under_no_grad(line: SourceLine) -> str | None:
     """The line without `.data` and `.detach()` on what it writes, under `with torch.no_grad():`; None when nothing of it is written so."""
-    line = parse_line(code)
     text = line.code
     if line.tree is None or "\n" in text or line.statement is None:
         return None

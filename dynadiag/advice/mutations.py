@@ -18,15 +18,16 @@ from dynadiag.facts.guard_sources import stripped
 from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import is_own_file, of_last_run
 from dynadiag.model import codes
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Mutation
 from dynadiag.model.run import Process, Run
 from dynadiag.source.changed_objects import changed_objects, replaces
-from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.memory import has_other_name, is_new
-from dynadiag.source.place import function_around
+from dynadiag.source.place import function_around, line_at
 from dynadiag.source.writes import written_tensor
 
-_Rule = Callable[[Mutation], tuple[Advice, ...]]
+_Rule = Callable[[Mutation, SourceLine], tuple[Advice, ...]]
 # Attributes of `self` and global variables: they live from call to call. What is passed in may be another tensor each time.
 _KEPT_SOURCE = re.compile(r"(?:L\['(?P<self>self)'\]|G\['(?P<root>\w+)'\])(?P<rest>(?:\.(?!_modules|_parameters|_buffers)\w+)*)")
 _MARK = "torch._dynamo.mark_static_address"
@@ -56,7 +57,7 @@ def mutation_advice(mutation: Mutation, run: Run) -> tuple[Advice, ...]:
         return ()  # autograd sees a write under `no_grad`, and refuses a backward pass that needs the old value
     if mutation.code == codes.AUTOGRAD_REFUSED_WRITE and not _written_here_only(mutation, run):
         return ()  # out of place, the caller or another name no longer gets the new values
-    return tuple(_beyond_the_cache(advice, mutation, process) for advice in rule(mutation))
+    return tuple(_beyond_the_cache(one, mutation, process) for one in rule(mutation, _line(mutation, run)))
 
 
 def _beyond_the_cache(advice: Advice, mutation: Mutation, process: Process | None) -> Advice:
@@ -110,10 +111,9 @@ def _first_compilations(run: Run) -> Mapping[tuple[int, int, int | None], str]:
 
 def _written_here_only(mutation: Mutation, run: Run) -> bool:
     """Whether the tensor that the line writes surely is the function's own: made there, and with no other name up to the line."""
-    site = next((mapping for mapping in mutation.sites if mapping.get("own")), None)
-    file, at, line = (None, None, None) if site is None else (site.get("file"), site.get("line"), parse_line(site.get("code")))
-    place = function_around(run, file, at) if isinstance(file, str) and isinstance(at, int) else None
-    if place is None or line is None:
+    site, line = _own_site(mutation), _line(mutation, run)
+    place = None if site is None else function_around(run, site.file, site.line)
+    if place is None or not line.code:
         return False
     call, statement = line.only_call(), line.statement
     target = written_tensor(call) if call is not None else statement.target if isinstance(statement, ast.AugAssign) else None
@@ -134,14 +134,22 @@ def _is_free(mutation: Mutation) -> bool:
     return mutation.worst in (None, "free") and mutation.code != codes.UNDECLARED_WRITE
 
 
-def _line(mutation: Mutation) -> str | None:
-    """The user's own line of the first write, or None when it is in a library."""
-    site = next((mapping for mapping in mutation.sites if mapping.get("own")), None)
-    code = site.get("code") if site is not None else None
-    return code if isinstance(code, str) else None
+def _line(mutation: Mutation, run: Run) -> SourceLine:
+    """The user's own line of the first write, empty when it is in a library."""
+    where = _own_site(mutation)
+    return line_at(where, run)
 
 
-def _kept_tensor(mutation: Mutation) -> tuple[Advice, ...]:
+def _own_site(mutation: Mutation) -> Location | None:
+    """The place of the first write that is the user's own."""
+    site = next((site for site in mutation.sites if site.get("own")), {})
+    file, line, code = site.get("file"), site.get("line"), site.get("code")
+    if not isinstance(file, str) or not isinstance(code, str):
+        return None
+    return Location(file, line if isinstance(line, int) else None, None, code)
+
+
+def _kept_tensor(mutation: Mutation, line: SourceLine) -> tuple[Advice, ...]:
     if mutation.input.endswith(".grad") and any("compiled autograd passes it" in effect["detail"] for effect in mutation.effects):
         text = "Clear the gradients before backward (zero_grad(set_to_none=True)): it then makes new ones and adds to none."
         return (Advice(slug="clear-gradients", text=text, after="optimizer.zero_grad(set_to_none=True)"),)
@@ -154,27 +162,25 @@ def _kept_tensor(mutation: Mutation) -> tuple[Advice, ...]:
 
 
 def _without_gradient(slug: str, text: str) -> _Rule:
-    def rule(mutation: Mutation) -> tuple[Advice, ...]:
-        line = _line(mutation)
+    def rule(mutation: Mutation, line: SourceLine) -> tuple[Advice, ...]:
         after = under_no_grad(line)
-        return () if after is None else (Advice(slug=slug, text=text, before=line, after=after),)
+        return () if after is None else (Advice(slug=slug, text=text, before=line.code, after=after),)
 
     return rule
 
 
-def _backend(mutation: Mutation) -> tuple[Advice, ...]:
+def _backend(mutation: Mutation, line: SourceLine) -> tuple[Advice, ...]:
     text = "Let the back end keep input mutations in its graph."
     return (Advice(slug="keep-mutations", text=text, after="aot_autograd(fw_compiler=..., keep_inference_input_mutations=True)"),)
 
 
-def _autograd(mutation: Mutation) -> tuple[Advice, ...]:
-    line = _line(mutation)
+def _autograd(mutation: Mutation, line: SourceLine) -> tuple[Advice, ...]:
     after = out_of_place(line)
     text = "Write out of place: autograd still needs the old value; eager fails as well."
-    return () if after is None else (Advice(slug="keep-the-old-value", text=text, before=line, after=after),)
+    return () if after is None else (Advice(slug="keep-the-old-value", text=text, before=line.code, after=after),)
 
 
-def _undeclared(mutation: Mutation) -> tuple[Advice, ...]:
+def _undeclared(mutation: Mutation, line: SourceLine) -> tuple[Advice, ...]:
     op = next((str(site["op"]) for site in mutation.sites if site.get("op")), "the operator")
     return (undeclared_write(op, mutation.input),)
 

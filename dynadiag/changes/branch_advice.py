@@ -59,7 +59,7 @@ def remains(context: BreakContext) -> str | None:
         return None
     for other in breaks_beside(place):
         there = replace(place, row=other.lineno)
-        line = parse_line(there.rows[other.lineno - 1])
+        line = parse_line(there.rows[other.lineno - 1], place.imports)
         decision = isinstance(other, ast.If | ast.While | ast.Assert)
         if not (decision and any(isinstance(branch, Advice) for branch in branches(replace(context, line=line, place=there)))):
             return f"{quoted(line.code)} beside it breaks as well, {_WHOLE}"
@@ -145,7 +145,7 @@ def _may_change(place: Place, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = dotted(node.func) or ""
-    known = name.startswith(("torch.", "math.")) or name in ("abs", "bool", "float", "int", "len", "max", "min")
+    known = name.partition(".")[0] in ("torch", "math") or name in ("abs", "bool", "float", "int", "len", "max", "min")
     of_tensor = isinstance(node.func, ast.Attribute) and (
         place.is_tensor(node.func.value) or (isinstance(node.func.value, ast.Compare) and node.func.attr in ("any", "all"))
     )
@@ -173,7 +173,7 @@ def _expression(context: BreakContext, place: Place, choice: ast.IfExp, conditio
 
 def _not_computed(place: Place, rows: str) -> str | None:
     """Why both sides may not always be computed, as `dynadiag fix` decides it."""
-    why = why_not_selected(rows.removeprefix("return "), gradients=not place.no_gradient)
+    why = why_not_selected(rows.removeprefix("return "), gradients=not place.no_gradient, imports=place.imports)
     return None if why is None else f"both sides would be computed, and {why}"
 
 
@@ -196,7 +196,7 @@ def _statement(context: BreakContext, place: Place, statement: ast.If, condition
     if len(body) == 1 and isinstance(body[0], ast.Raise) and not statement.orelse:
         message = _message(place, body[0])
         if message is not None:
-            after = f"torch._assert_async({negated(condition)}, {message})"
+            after = f"torch._assert_async({negated(condition, place.imports)}, {message})"
             also = "" if context.returns else f", also where `{place.node.name}` is called uncompiled"
             text = f"Check on the device; the error then comes later, as a RuntimeError{also}"
             yield Advice(slug="if-check", text=text, before=before, after=after)

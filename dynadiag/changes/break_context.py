@@ -29,8 +29,10 @@ from dynadiag.model.run import BreakEvent, Process, Run
 from dynadiag.source.call_arguments import texts_passed
 from dynadiag.source.calls import changes_something
 from dynadiag.source.effects import catching_around, raises_behind
+from dynadiag.source.function import FunctionText
+from dynadiag.source.imports import imports_of
 from dynadiag.source.line import SourceLine, dotted, parse_line
-from dynadiag.source.place import Place, function_around
+from dynadiag.source.place import Place, function_around, line_at
 from dynadiag.source.seen import called_modules, sizes_vary, takes_leaves, with_given
 from dynadiag.source.uses import scalar_calls
 
@@ -115,7 +117,7 @@ class BreakContext:
     only_reads: bool = False
     backends: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
-    functions: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[str, FunctionText] = field(default_factory=dict)
     excluded: Location | None = None
     steps: tuple[Step, ...] = ()
     around: Place | None = None
@@ -164,7 +166,7 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
     shown = own or torch_frame
     editable = _same_line(own, torch_frame)
     process = _process(event, run)
-    line = parse_line(None if shown is None else shown.code)
+    line = line_at(shown, run)
     below = _below(stack, own)
     direct = not editable and bool(below) and all(is_standard_library(frame.file) for frame in below)
     inside = editable or _inside(event, run, own, stack)
@@ -175,10 +177,10 @@ def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | N
         hints=event.hints,
         gb_context=event.context or "",
         line=line,
-        broken=line if editable or torch_frame is None else parse_line(torch_frame.code),
+        broken=line if editable or torch_frame is None else line_at(torch_frame, run),
         torch_frame=torch_frame,
         editable=editable,
-        caller=line if editable else parse_line(_calling_code(stack)),
+        caller=line if editable else line_at(_calling_place(stack), run),
         direct=direct,
         library=not editable and torch_frame is not None and not is_own_file(torch_frame.file, run) and not (inside and _all_torch(below)),
         inside=inside,
@@ -245,12 +247,12 @@ def _place(shown: Location, torch_frame: Location | None, run: Run) -> Place | N
 
 
 @of_last_run
-def _functions(run: Run) -> Mapping[str, str]:
-    """The user's own functions that were compiled, by the last part of their names; "" for one that several have."""
-    found: dict[str, str] = {}
-    for function in run.functions:
-        name = function.name.rpartition(".")[2]
-        found[name] = function.text if found.get(name, function.text) == function.text else ""
+def _functions(run: Run) -> Mapping[str, FunctionText]:
+    """The user's own functions that were compiled, by the last part of their names; empty for one that several have."""
+    found: dict[str, FunctionText] = {}
+    for one in run.functions:
+        name, known = one.name.rpartition(".")[2], FunctionText(one.text, imports_of(one.file, run))
+        found[name] = known if found.get(name, known) == known else FunctionText("")
     return found
 
 
@@ -261,9 +263,9 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     return (own.file, own.line) == (torch_frame.file, torch_frame.line)
 
 
-def _calling_code(stack: tuple[Location, ...]) -> str | None:
-    """The code of the innermost frame outside the standard library."""
-    return next((frame.code for frame in reversed(stack) if not is_standard_library(frame.file)), None)
+def _calling_place(stack: tuple[Location, ...]) -> Location | None:
+    """The innermost frame outside the standard library."""
+    return next((frame for frame in reversed(stack) if not is_standard_library(frame.file)), None)
 
 
 def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location, ...]:
@@ -311,8 +313,8 @@ def _other_reads(
 ) -> tuple[tuple[SourceLine, Place | None, ast.Call | None], ...]:
     found: list[tuple[SourceLine, Place | None, ast.Call | None]] = []
     for file, number, code in _others(event, shown, run, READS) if event.gb_id in READS else ():
-        line = parse_line(code)
         place = function_around(run, file, number)
+        line = parse_line(code, imports_of(file, run) if place is None else place.imports)
         found.extend((line, place, read) for read in scalar_calls(line) or (None,))
     return tuple(found)
 

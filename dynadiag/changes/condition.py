@@ -9,9 +9,10 @@ from copy import copy
 from typing import Any
 
 from dynadiag.source.calls import takes_tensors
+from dynadiag.source.imports import USUAL, Imports, spelled
 from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS
+from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_of_torch
 from dynadiag.source.uses import is_item
 
 DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
@@ -42,7 +43,7 @@ def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
 def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
     """The text of `tensor_test`: as the line has it, where nothing changes."""
     test = tensor_test(node, drop)
-    return None if test is None else line.text(node) if ast.dump(test) == ast.dump(node) else ast.unparse(test)
+    return None if test is None else line.text(node) if ast.dump(test) == ast.dump(node) else spelled(test)
 
 
 def tensor_test(node: ast.expr, drop: ast.Call | None = None) -> ast.expr | None:
@@ -233,11 +234,11 @@ def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | No
 
 def reads_a_tensor(node: ast.expr) -> bool:
     """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for child in ast.walk(node):
-        if isinstance(child, ast.Call):
-            name = dotted(child.func) or ""
-            last = child.func.attr if isinstance(child.func, ast.Attribute) else ""
-            if name.startswith("torch.") or last in _OF_TENSORS:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            name = dotted(one.func) or ""
+            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+            if is_of_torch(name) or last in _OF_TENSORS:
                 return True
     return False
 
@@ -253,9 +254,9 @@ def _is_truth(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def negated(condition: str) -> str:
+def negated(condition: str, imports: Imports = USUAL) -> str:
     """The opposite of a condition on tensors, as text: `torch.logical_not(c)` of `c` and the other way round."""
-    line = parse_line(condition)
+    line = parse_line(condition, imports)
     call = line.statement.value if isinstance(line.statement, ast.Expr) else None
     if isinstance(call, ast.Call) and dotted(call.func) == "torch.logical_not" and len(call.args) == 1 and line.text(call) == condition:
         return line.text(call.args[0])

@@ -10,6 +10,7 @@ from dynadiag.changes.break_context import BreakContext
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
 from dynadiag.source.changed_objects import changed_objects
+from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 
@@ -36,7 +37,7 @@ def counted_behind(context: BreakContext, run: Run) -> str | None:
     return None
 
 
-def _counts(place: Place, functions: Mapping[str, str]) -> Iterator[str]:
+def _counts(place: Place, functions: Mapping[str, FunctionText]) -> Iterator[str]:
     """The statements behind the row that add a number to what outlives the call, or call a method of it for what it does."""
     for node in place.behind():
         added = _added(node)
@@ -44,8 +45,8 @@ def _counts(place: Place, functions: Mapping[str, str]) -> Iterator[str]:
             yield place.text(node)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
             name = dotted(node.value.func)
-            known = functions.get(node.value.func.attr)  # of one that was not compiled nothing is known
-            counts = known is None or _CHANGES.search(known) is not None
+            known = functions.get(node.value.func.attr)  # of node that was not compiled nothing is known
+            counts = known is None or _CHANGES.search(known.text) is not None
             if name is not None and counts and not name.endswith("_") and not _APART.match(name) and _outlives(place, node.value.func):
                 yield place.text(node)
 

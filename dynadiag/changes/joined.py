@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from dynadiag.changes.break_context import BreakContext
-from dynadiag.source.function import parse_function
+from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted
 from dynadiag.source.memory import is_new
 from dynadiag.source.place import Place
@@ -44,7 +44,7 @@ def _read(place: Place) -> Iterator[str]:
                 yield name
 
 
-def _written(place: Place, functions: Mapping[str, str], depth: int = 0) -> Iterator[str]:
+def _written(place: Place, functions: Mapping[str, FunctionText], depth: int = 0) -> Iterator[str]:
     """The names of what the function writes into from the row on, other than tensors that it made itself; what it calls of `functions`,
     the user's by their names, counts as well.
     """
@@ -57,16 +57,14 @@ def _written(place: Place, functions: Mapping[str, str], depth: int = 0) -> Iter
             yield from _written_by(node, functions, depth)
 
 
-def _written_by(call: ast.Call, functions: Mapping[str, str], depth: int) -> Iterator[str]:
+def _written_by(call: ast.Call, functions: Mapping[str, FunctionText], depth: int) -> Iterator[str]:
     """The names, as the caller has them, of what a function of the user's writes into: its arguments, and what its object holds."""
     owner, _, last = (dotted(call.func) or "").rpartition(".")
-    function = parse_function(functions.get(last)) if owner in ("", "self") else None
+    function = functions[last].parsed() if owner in ("", "self") and last in functions else None
     if function is None:
         return
-    inner = Place(function.node, function.code, row=function.node.lineno)
-    given = dict(zip(function.parameters, call.args, strict=False)) | {
-        keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None
-    }
+    inner = Place(function.node, function.code, imports=function.imports, row=function.node.lineno)
+    given = dict(zip(function.parameters, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg is not None}
     for name in _written(inner, functions, depth + 1):
         passed = dotted(given[name]) if name in given else name if owner == "self" and name.startswith("self.") else None
         if passed is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 
+from dynadiag.source.imports import USUAL, Imports, make_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE
+from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE, torch_function
 
 _COMPUTABLE = COMPUTABLE - (DATA_DEPENDENT - {"item"})
-_MODULES = ("torch", "F", "torch.nn.functional", "nn.functional")
+_OF_PYTHON = frozenset(("math", "numpy", "random"))
 _ATTRIBUTES = frozenset(("T", "mT", "shape", "dtype", "device", "data", "real", "imag"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor)
 _RAISES = "raises an error for integers where the divisor is zero", "can raise an error for an index out of range"
@@ -30,7 +31,7 @@ def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
     for child in ast.walk(node):
         why = _why_not(child, gradients=gradients)
         if why is not None:
-            return f"`{ast.unparse(child)}` {why}"
+            return f"`{spelled(child)}` {why}"
     return None
 
 
@@ -43,7 +44,7 @@ def why_not_pure(node: ast.expr) -> str | None:
             known = (*_PLAIN, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Attribute, ast.Subscript)
             why = None if isinstance(child, known) else "is not known to have no effect"
         if why is not None:
-            return f"`{ast.unparse(child)}` {why}"
+            return f"`{spelled(child)}` {why}"
     return None
 
 
@@ -71,8 +72,8 @@ def _call(node: ast.Call, nan: str, *, gradients: bool, may_raise: bool = False)
     owner, _, last = (name or "").rpartition(".")
     if isinstance(node.func, ast.Attribute):
         last = node.func.attr
-    known = isinstance(node.func, ast.Attribute) and (owner in _MODULES or not owner.startswith(("math", "np", "numpy", "random")))
-    if not known or last not in (PURE if may_raise else _COMPUTABLE) or any(keyword.arg in (None, "out") for keyword in node.keywords):
+    known = isinstance(node.func, ast.Attribute) and (torch_function(name) is not None or owner.partition(".")[0] not in _OF_PYTHON)
+    if not known or last not in (PURE if may_raise else _COMPUTABLE) or any(one.arg in (None, "out") for one in node.keywords):
         return "may do more than compute"
     if owner.startswith("self") and "." not in owner and owner == "self":
         return "may do more than compute"
@@ -105,7 +106,7 @@ def why_not_differentiated(place: Place, condition: ast.expr, iterable: Iterable
         values = [node for value in place.values(name) for node in _with_values(place, value)]
         partial = next((node for node in values if _is_partial(node)), None)
         if partial is not None:
-            return f"`{ast.unparse(partial)}` can have a gradient that is NaN where it is not chosen"
+            return f"`{spelled(partial)}` can have a gradient that is NaN where it is not chosen"
     return None
 
 
@@ -122,7 +123,7 @@ def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
         if name is not None:
             found.update((name,) if not name.endswith(tuple(f".{text}" for text in _ATTRIBUTES)) else ())
         elif isinstance(node, ast.Call):
-            owner = node.func.value if isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in _MODULES else None
+            owner = node.func.value if isinstance(node.func, ast.Attribute) and torch_function(dotted(node.func)) is None else None
             left += [*node.args, *(each.value for each in node.keywords), *([] if owner is None else [owner])]
         else:
             left += ast.iter_child_nodes(node)
@@ -179,9 +180,10 @@ def selections(node: ast.AST, torch: Collection[str] = ("torch",)) -> Iterator[a
     yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
-def why_not_selected(new: str, *, gradients: bool) -> str | None:
+def why_not_selected(new: str, *, gradients: bool, imports: Imports = USUAL) -> str | None:
     """Why a branch may not become the `torch.where` of the new rows; None where it may."""
     rows = ast.parse(new)
+    make_canonical(rows, imports)
     for statement in rows.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "taken":
             why = _why_not_asked(statement.value)
@@ -201,21 +203,21 @@ def why_not_selected(new: str, *, gradients: bool) -> str | None:
 def _why_not_asked(condition: ast.expr) -> str | None:
     """Why the condition may not be computed as a whole. What the program computes anyway raises nothing new; a part behind `and` may."""
     parts = any(
-        (isinstance(child, ast.BinOp) and isinstance(child.op, ast.BitAnd | ast.BitOr))
-        or (isinstance(child, ast.Call) and (dotted(child.func) or "").startswith("torch.logical_"))
-        for child in ast.walk(condition)
+        (isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd | ast.BitOr))
+        or (isinstance(one, ast.Call) and (torch_function(dotted(one.func)) or "").startswith("logical_"))
+        for one in ast.walk(condition)
     )
     for node in ast.walk(condition):
         why = _why_not(node, gradients=False)
         if why is not None and (parts or why not in _RAISES):
-            return f"`{ast.unparse(node)}` {why}"
+            return f"`{spelled(node)}` {why}"
     return None
 
 
 def why_not_kept(function: ast.AST, rows: range) -> str | None:
     """Why the numbers that these rows read may not become tensors: Python raises where it divides by zero, torch does not."""
     found = next(raising(function, rows), None)
-    return None if found is None else f"`{ast.unparse(found)}` raises an error for some numbers, and not for tensors"
+    return None if found is None else f"`{spelled(found)}` raises an error for some numbers, and not for tensors"
 
 
 def raising(function: ast.AST, rows: range) -> Iterator[ast.BinOp]:

@@ -10,7 +10,7 @@ from dynadiag.changes.condition import tensor_of
 from dynadiag.model.report import Advice
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import INFINITE_GRADIENT, MATH_FUNCTIONS
+from dynadiag.source.torch_names import INFINITE_GRADIENT, MATH_FUNCTIONS, is_of_torch
 
 _MOST_STEPS = 6
 _EVERYWHERE = MATH_FUNCTIONS - INFINITE_GRADIENT
@@ -41,8 +41,7 @@ def _is_positive(place: Place, node: ast.expr, steps: int = 0) -> bool:
         last = node.func.attr if isinstance(node.func, ast.Attribute) else name
         if last in ("norm", "var", "std", "abs", "square", "relu", "numel") or (last == "pow" and _is_two(node.args[-1:])):
             return True
-        of_torch = name.startswith(("torch.", "F."))
-        inner = node.args[0] if node.args and (of_torch or last in ("float", "int")) else getattr(node.func, "value", None)
+        inner = node.args[0] if node.args and (is_of_torch(name) or last in ("float", "int")) else getattr(node.func, "value", None)
         return (
             last in ("sum", "mean", "item", "detach", "float", "max", "min") and inner is not None and _is_positive(place, inner, steps + 1)
         )

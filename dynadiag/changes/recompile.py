@@ -15,7 +15,8 @@ from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
 from dynadiag.source.call_arguments import the_call
 from dynadiag.source.changed_objects import counts_attribute
-from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.imports import USUAL
+from dynadiag.source.line import SourceLine, dotted, parse_line, root_of
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
 _ADDS = re.compile(r"\.(?:add|sub)_?$")
@@ -151,7 +152,8 @@ def _reads(line: SourceLine, kept: str) -> bool:
 
 def condition_advice(cause: Cause) -> Iterable[Advice]:
     """A function of Python's `math` on an argument, whose result the line uses in arithmetic: each value is compiled on its own."""
-    line = parse_line(None if cause.origin is None else cause.origin.code)
+    imports = USUAL if cause.function is None else cause.function.imports
+    line = parse_line(None if cause.origin is None else cause.origin.code, imports)
     known = cause.function is not None and cause.source in (cause.parameters or ()) and not cause.function.assigns(cause.source)
     if not known or " == " not in cause.text or any(isinstance(node, _QUESTIONS) for node in line.nodes):
         return
@@ -172,8 +174,8 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
 
 def _of_math(node: ast.AST, source: str) -> bool:
     """Whether this is a call of `math` that reads the number."""
-    called = isinstance(node, ast.Call) and (dotted(node.func) or "").startswith("math.")
-    return called and any(isinstance(child, ast.Name) and child.id == source for child in ast.walk(node))
+    called = isinstance(node, ast.Call) and root_of(node.func) == "math"
+    return called and any(isinstance(one, ast.Name) and one.id == source for one in ast.walk(node))
 
 
 _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)

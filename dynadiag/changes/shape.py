@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from dynadiag.changes.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
 from dynadiag.model.report import Advice
-from dynadiag.source.function import parse_function
-from dynadiag.source.line import dotted
+from dynadiag.source.function import FunctionText
+from dynadiag.source.line import dotted, root_of
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES
+from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_of_torch
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
@@ -30,7 +30,7 @@ _BY_PYTHON = frozenset(
 )  # fmt: skip
 _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent expression Eq(u0, 3)` (torch 2.15)
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, FunctionText] = MappingProxyType({})
 _MOST_STEPS = 6
 # With an unknown size their backward ended the program, or tracing them did, or the break came back there (AOTAutograd of 2.11).
 _UNSURE = re.compile(
@@ -72,7 +72,7 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from option(context, "shape-capture", "capture_dynamic_output_shape_ops", " = True", text)
 
 
-def _why_not_carried(place: Place, functions: Mapping[str, str] = _NONE) -> str | None:
+def _why_not_carried(place: Place, functions: Mapping[str, FunctionText] = _NONE) -> str | None:
     """Why the function may need the size in Python from the row on; None where it lists, loops over, counts and prints nothing that was
     made of the result. `functions` are those of the user's that the run compiled, by their names.
     """
@@ -91,7 +91,9 @@ def _is_product(node: ast.AST) -> bool:
     return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (isinstance(node, ast.Call) and _last(node) in PRODUCTS)
 
 
-def _why_not_sized(place: Place, nodes: Sequence[ast.AST], own: Set[int], names: Set[str], functions: Mapping[str, str]) -> str | None:
+def _why_not_sized(
+    place: Place, nodes: Sequence[ast.AST], own: Set[int], names: Set[str], functions: Mapping[str, FunctionText]
+) -> str | None:
     """The first of the nodes that may need a size in Python: one of the row itself (`own`), or one that reads one of the `names`."""
     for node in nodes:
         asked = _asked(node)
@@ -146,14 +148,14 @@ def _computes(asked: ast.AST, node: ast.AST) -> bool:
     return any(isinstance(child, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and child is not node for child in ast.walk(asked))
 
 
-def _may_ask_inside(functions: Mapping[str, str], name: str) -> bool:
+def _may_ask_inside(functions: Mapping[str, FunctionText], name: str) -> bool:
     """Whether the function may need the size of what it is given: all its arguments are taken for it. What it calls is not followed."""
-    function = parse_function(functions[name])
+    function = functions[name].parsed()
     if function is None:
         return True
-    given = {node.arg for node in ast.walk(function.node.args) if isinstance(node, ast.arg)} - {"self"}
-    place = Place(function.node, functions[name], row=function.node.lineno)
-    nodes = [child for statement in function.node.body for child in ast.walk(statement)]
+    given = {one.arg for one in ast.walk(function.node.args) if isinstance(one, ast.arg)} - {"self"}
+    place = Place(function.node, function.code, imports=function.imports, row=function.node.lineno)
+    nodes = [one for statement in function.node.body for one in ast.walk(statement)]
     return _why_not_sized(place, nodes, frozenset(), carried_names(place, nodes, given), _NONE) is not None
 
 
@@ -212,8 +214,8 @@ def _reached(place: Place) -> Iterator[ast.AST]:
 
 def _of_numpy(place: Place) -> ast.Call | None:
     """The first call of NumPy's from the row on: torch's own versions ask for sizes (`np.bincount` for an empty one, torch 2.15)."""
-    found = (node for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(node, ast.Call))
-    return next((call for call in found if (dotted(call.func) or "").startswith(("np.", "numpy."))), None)
+    found = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
+    return next((one for one in found if root_of(one.func) == "numpy"), None)
 
 
 def symbol_serves(place: Place, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
@@ -316,7 +318,7 @@ def _is_unknown(place: Place, node: ast.AST) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr == "append" and isinstance(place.parent(node), ast.Expr):
         return False
     method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
-    return not (name.startswith(("torch.", "F.")) or name in _NUMBERS or name in _OF_PYTHON or method)
+    return not (is_of_torch(name) or name in _NUMBERS or name in _OF_PYTHON or method)
 
 
 def _masked(context: BreakContext) -> Iterator[Advice]:

@@ -233,7 +233,7 @@ def inner_facts(view: GraphView, run: Run) -> Iterator[Fact]:
         site = site_of(view.frame, view.stack_of(node), node.target, run)
         if site.where is None or not is_own_file(site.where.file, run) or by_optimizer(site):
             continue
-        by_name.setdefault(made_inside(site, node), []).append(site)
+        by_name.setdefault(made_inside(site, node, run), []).append(site)
     for name, sites in by_name.items():
         yield Fact(
             code=codes.MADE_IN_GRAPH,

@@ -18,7 +18,8 @@ from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, Site
-from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.place import line_at
 from dynadiag.source.writes import written_tensor
 
 _Rule = Callable[[BreakEvent, Frame, Run], "Found | None"]
@@ -109,7 +110,7 @@ def _inplace_view(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 
 def _requires_grad(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    line = parse_line(_code(event, run))
+    line = _line(event, run)
     call = next(line.methods("requires_grad_"), None)
     target = next((node for node in line.nodes if isinstance(node, ast.Assign | ast.AnnAssign)), None)
     receiver = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
@@ -126,7 +127,7 @@ def _data_setter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 
 def _out(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    for node in parse_line(_code(event, run)).nodes:
+    for node in _line(event, run).nodes:
         for keyword in node.keywords if isinstance(node, ast.Call) else ():
             if keyword.arg == "out" and dotted(keyword.value) is not None:
                 return Found(codes.OUT_RESIZED, _named(dotted(keyword.value) or "", event, frame), "storage", "out=")
@@ -135,7 +136,7 @@ def _out(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 def _unsafe_side_effect(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """A Python object changed in the body of a higher order operator (checkpoint, cond, ...)."""
-    line = parse_line(_code(event, run))
+    line = _line(event, run)
     for node in line.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
             owner = dotted(node.func.value)
@@ -174,7 +175,7 @@ def _body_mutates(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 def _context_variable(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     if _CONTEXT_VARIABLE.search(event.context or "") is None:
         return None
-    line = parse_line(_code(event, run))
+    line = _line(event, run)
     for call in line.methods("set", "reset"):
         owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if owner is not None:
@@ -195,7 +196,7 @@ def _parameter(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 def _assigned_attribute(event: BreakEvent, run: Run, attribute: str | None) -> str | None:
     """The object whose attribute the line assigns (`p` for `p.data = y`), or the whole target when any attribute will do."""
-    for node in parse_line(_code(event, run)).nodes:
+    for node in _line(event, run).nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
         for target in targets:
             if isinstance(target, ast.Attribute) and attribute in (None, target.attr):
@@ -203,11 +204,10 @@ def _assigned_attribute(event: BreakEvent, run: Run, attribute: str | None) -> s
     return None
 
 
-def _code(event: BreakEvent, run: Run) -> str | None:
+def _line(event: BreakEvent, run: Run) -> SourceLine:
     """The source line that mutates: torch's frame, unless that is in a library."""
-    place = event.torch_frame
     own = own_frame(event.stack, run)
-    return (own.code if own is not None else None) or (place.code if place is not None else None)
+    return line_at(own if own is not None and own.code else event.torch_frame, run)
 
 
 def _named(name: str, event: BreakEvent, frame: Frame) -> str:
@@ -238,7 +238,7 @@ def _method(code: str, kind: str, *names: str) -> _Rule:
     """The tensor that one of these methods is called on, by the user's line."""
 
     def find(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-        call = next(parse_line(_code(event, run)).methods(*names), None)
+        call = next(_line(event, run).methods(*names), None)
         written = written_tensor(call) if call is not None else None
         owner = dotted(written) if written is not None else None
         named = _named(owner, event, frame) if owner is not None else "a tensor on this line"
@@ -249,7 +249,7 @@ def _method(code: str, kind: str, *names: str) -> _Rule:
 
 
 def _any_inplace(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
-    line = parse_line(_code(event, run))
+    line = _line(event, run)
     names = [call.func.attr for call in line.nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
     inplace = [name for name in names if name.endswith("_") and not name.endswith("__")]
     return _method(codes.SIZES_CHANGED, "metadata", *inplace)(event, frame, run) if inplace else None
@@ -275,8 +275,8 @@ def _class_attribute(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
 
 def _generator_given(event: BreakEvent, frame: Frame, run: Run) -> Found | None:
     """`torch.rand(4, generator=g)`: the call moves the state of the generator."""
-    calls = [node for node in parse_line(_code(event, run)).nodes if isinstance(node, ast.Call)]
-    given = next((keyword.value for call in calls for keyword in call.keywords if keyword.arg == "generator"), None)
+    calls = [node for node in _line(event, run).nodes if isinstance(node, ast.Call)]
+    given = next((one.value for call in calls for one in call.keywords if one.arg == "generator"), None)
     owner = dotted(given) if given is not None and "Generator" in (event.context or "") else None
     return Found(codes.STATE_SET, owner, "python", "generator=") if owner is not None else None
 

@@ -27,6 +27,7 @@ from dynadiag.model import codes
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.passes.mutation_facts import Effect, Fact, size_text
 from dynadiag.passes.mutation_graphs import GraphView, KnownInput
+from dynadiag.source.place import line_at
 from dynadiag.source.writes import writes_hidden
 
 _OPTIMIZER = re.compile(r"/torch/optim/(?!swa_utils)")
@@ -231,7 +232,7 @@ def _code(fact: Fact, view: GraphView, run: Run) -> str:
         return codes.WRITTEN_BEHIND_BREAK
     if fact.where == "epilogue":
         kept = view.aot is None or view.aot.keeps_mutations is not False
-        hidden = any(writes_hidden(site.where.code) for site in fact.sites if site.where is not None)
+        hidden = any(writes_hidden(line_at(site.where, run)) for site in fact.sites)
         return (codes.WRITTEN_THROUGH_DATA if hidden else codes.COPIED_BACK) if kept else codes.BACKEND_KEEPS_NO_WRITES
     return codes.STATIC_INPUT if fact.static else codes.INPUT_WITHOUT_ADDRESS
 

@@ -19,7 +19,8 @@ from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
 from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
 from dynadiag.passes.mutation_graphs import GraphView
-from dynadiag.source.line import dotted, parse_line
+from dynadiag.source.line import dotted
+from dynadiag.source.place import line_at
 from dynadiag.source.writes import written_tensor
 
 _TAKEN = "once AOTAutograd takes the graph"
@@ -125,7 +126,7 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
             code=codes.AUTOGRAD_REFUSED_WRITE,
             frame=view.frame,
             graph=view.graph.id,
-            input=made_inside(site, node),
+            input=made_inside(site, node, run),
             kind="data",
             effects=(effect,),
             sites=(site,),
@@ -135,14 +136,14 @@ def _inner_writes(view: GraphView, effect: Effect, text: str, run: Run) -> Itera
         )
 
 
-def made_inside(site: Site, node: Node) -> str:
+def made_inside(site: Site, node: Node, run: Run) -> str:
     """How the input of a mutation is named where the graph made the tensor that the node writes."""
-    return f"{_inner_name(site, node.args[0] if node.args else node.name)} (made in the compiled code)"
+    return f"{_inner_name(site, node.args[0] if node.args else node.name, run)} (made in the compiled code)"
 
 
-def _inner_name(site: Site, fallback: str) -> str:
+def _inner_name(site: Site, fallback: str, run: Run) -> str:
     """The variable in front of the in-place method on the user's line, or the first argument of the only call, as written there."""
-    line = parse_line(site.where.code if site.where is not None else None)
+    line = line_at(site.where, run)
     method = (site.op or "").rpartition(".")[2]
     call = next(line.methods(method), None) if method.isidentifier() else None
     written = written_tensor(call) if call is not None else None
@@ -173,7 +174,7 @@ def _leaf(frame: Frame, text: str, run: Run) -> Fact:
     own = own_frame(stack, run) or (problem.location if problem is not None else None)
     match = re.search(r"call_(?:method|function) ([\w.]+)", text)
     op = match[1] if match else None
-    name = _inner_name(Site(own, op), "")
+    name = _inner_name(Site(own, op), "", run)
     effect = Effect("error", "observed", "autograd refuses an in-place write on a leaf that requires grad, also without torch.compile")
     return Fact(
         code=codes.LEAF_WRITTEN,

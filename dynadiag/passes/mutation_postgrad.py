@@ -115,7 +115,7 @@ def _missed(frame: Frame, view: GraphView, clone: Node, writer: Node, run: Run) 
         code=codes.MISSED_IN_PLACE,
         frame=frame,
         graph=view.graph.id,
-        input=made_inside(site, clone),
+        input=made_inside(site, clone, run),
         kind="data",
         where="in_graph",
         effects=(Effect("extra_copy", "derived", detail),),

@@ -30,6 +30,7 @@ from dynadiag.passes.static_parameters import static_parameter
 from dynadiag.passes.transitions import CodeObject, Row
 from dynadiag.source.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.source.function import Function, parse_function
+from dynadiag.source.imports import imports_of
 from dynadiag.trace import side_effects
 
 
@@ -203,7 +204,7 @@ def _reader(attribute: str, origin: Location | None, parts: frozenset[str], run:
     if place is None or place.line is None:
         return None
     inside = having[0].file == place.file and 0 <= place.line - having[0].line <= having[0].text.count("\n")
-    function = parse_function(having[0].text) if inside else None
+    function = parse_function(having[0].text, imports_of(having[0].file, run)) if inside else None
     return None if function is None else replace(function, parts=parts)
 
 
@@ -241,7 +242,9 @@ _GROUP = re.compile(r"\.param_groups\[(\d+)\]")
 
 def _source(frame: Frame, run: Run) -> Function | None:
     """The compiled function as recorded."""
-    return None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
+    if frame.file is None or frame.line is None:
+        return None
+    return parse_function(run.blocks.get((frame.file, frame.line)), imports_of(frame.file, run))
 
 
 def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run: Run) -> Function | None:

@@ -188,6 +188,7 @@ class Recorder:
             self._functions(log, () if resumed or (whole := stacks.whole_function(file, line)) is None else (whole,))
             if again and (text := stacks.function_at(file, line)):
                 log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
+                self._sources(log, filter(None, (stacks.imports_of(file),)))
 
     def _entered(self, stack: list[dict[str, Any]]) -> None:
         """The callers of the frame that is compiled, and the source of the innermost function or statement of the user's among them."""

@@ -17,7 +17,7 @@ _SOURCE = re.compile(
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert)
 _INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp)
 # What torch and Python offer under these names is not what a program compiles.
-_NOT_COMPILED = re.compile(r"(?:torch|F|nn|np|numpy|math|time|random|os|sys|logging|logger)(?:\.|$)")
+_NOT_COMPILED = re.compile(r"(?:torch|numpy|math|time|random|os|sys|logging|logger)(?:\.|$)")
 
 
 @dataclass(frozen=True, eq=False)

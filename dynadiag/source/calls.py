@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from dynadiag.source.line import dotted
-from dynadiag.source.torch_names import TAKES_SIZES
+from dynadiag.source.torch_names import FACTORIES, TAKES_SIZES, is_of_torch, torch_function
 
+_MAKES = FACTORIES | {"tensor", "as_tensor"}
 # Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
 _TAKES_BOTH = frozenset(("sum", "abs", "zip", "enumerate", "reversed", "list", "tuple"))
 _TAKES_OUT = frozenset(("next", "pop", "popleft", "popitem", "send", "read", "readline"))
@@ -23,12 +24,16 @@ def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
     `argument` is the one in question: sizes and distances (`torch.roll(x, k)`, `x.view(n, -1)`) are read as numbers, what is rolled is not.
     """
     name = dotted(call.func) or ""
-    if _wants_number(call) and not (name.startswith(("torch.", "F.")) and call.args and argument is call.args[0]):
+    if _wants_number(call) and not (is_of_torch(name) and call.args and argument is call.args[0]):
         return False
-    if name.startswith(("torch.", "F.")):
-        return name not in ("torch.tensor", "torch.as_tensor", "torch.full", "torch.zeros", "torch.ones", "torch.empty", "torch.arange")
+    if is_of_torch(name):
+        return torch_function(name) not in _MAKES
     if isinstance(call.func, ast.Attribute):
-        return call.func.attr not in _COLLECTS and not isinstance(call.func.value, ast.Constant) and not name.startswith(("math.", "np."))
+        return (
+            call.func.attr not in _COLLECTS
+            and not isinstance(call.func.value, ast.Constant)
+            and name.partition(".")[0] not in ("math", "numpy")
+        )
     return name in _TAKES_BOTH
 
 

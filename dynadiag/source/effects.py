@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.run import Run
 from dynadiag.source.function import parse_function
+from dynadiag.source.imports import imports_of
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import DATA_DEPENDENT
+from dynadiag.source.torch_names import DATA_DEPENDENT, is_of_torch
 from dynadiag.source.uses import is_item
 
 _MOST_STEPS = 6
@@ -56,7 +57,7 @@ def _reads_or_says(place: Place, call: ast.Call) -> bool:
     return (
         name in ("print", "breakpoint", "input")
         or method in DATA_DEPENDENT
-        or (method in _SAYS and not name.startswith(("torch.", "math.")))
+        or (method in _SAYS and name.partition(".")[0] not in ("torch", "math"))
     )
 
 
@@ -108,9 +109,10 @@ def catching_around(run: Run, file: str, line: int | None) -> Iterator[Place]:
             continue
         whole = _in_function(text)
         row = line - start + 2
-        function = parse_function(whole) or parse_function(_in_function(_UNREADABLE.format("\n".join([" pass"] * (row - 2)))))
+        unread = _in_function(_UNREADABLE.format("\n".join([" pass"] * (row - 2))))
+        function = parse_function(whole, imports_of(file, run)) or parse_function(unread)
         if function is not None:
-            yield Place(function.node, whole, row=row)
+            yield Place(function.node, whole, imports=function.imports, row=row)
 
 
 def _in_function(text: str) -> str:
@@ -145,10 +147,8 @@ def raises_behind(place: Place) -> bool:
 
 def _is_of_torch(node: ast.AST) -> bool:
     """Whether this is a `with` of torch's own contexts (`torch.no_grad()`), in which Dynamo can go on."""
-    contexts = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
-    return bool(contexts) and all(
-        isinstance(context, ast.Call) and (dotted(context.func) or "").startswith("torch.") for context in contexts
-    )
+    contexts = [one.context_expr for one in node.items] if isinstance(node, ast.With) else []
+    return bool(contexts) and all(isinstance(one, ast.Call) and is_of_torch(dotted(one.func)) for one in contexts)
 
 
 def written_later(place: Place) -> bool:
@@ -172,7 +172,7 @@ def _writes(place: Place, node: ast.AST, names: set[str]) -> bool:
     last = node.func.attr if isinstance(node.func, ast.Attribute) else called
     if (last.endswith("_") and not last.endswith("__")) or any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
         return True
-    if called.startswith(("torch.", "F.")) or called in ("print", "float", "int", "len", "range", "isinstance"):
+    if is_of_torch(called) or called in ("print", "float", "int", "len", "range", "isinstance"):
         return False
     if isinstance(node.func, ast.Attribute) and place.is_tensor(node.func.value):
         return False

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from dynadiag.facts.statements import parsed_module
 from dynadiag.source.calls import takes_tensors
-from dynadiag.source.line import dotted
+from dynadiag.source.imports import USUAL, Imports, make_canonical
+from dynadiag.source.line import dotted, root_of
+from dynadiag.source.torch_names import is_of_torch
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
@@ -89,11 +92,15 @@ _ENDS: dict[type[ast.AST], str] = {
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function as it is written, parsed and never run; `parts` are the attributes of its object that are known to be modules."""
+    """A function as it is written, parsed and never run; `parts` are the attributes of its object that are known to be modules.
+
+    `imports` is what names stand for in it, apart from those that it binds itself: for lines of it that are parsed by themselves.
+    """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
     code: str
     parts: frozenset[str] = frozenset()
+    imports: Imports = USUAL
 
     @property
     def index(self) -> _Index:
@@ -290,12 +297,8 @@ class Function:
 
     def math_calls(self, name: str) -> tuple[ast.Call, ...]:
         """The calls of Python's `math` that read the name."""
-        calls = (
-            statement
-            for statement in self.index.body
-            if isinstance(statement, ast.Call) and (dotted(statement.func) or "").startswith("math.")
-        )
-        return tuple(call for call in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(call)))
+        calls = (one for one in self.index.body if isinstance(one, ast.Call) and root_of(one.func) == "math")
+        return tuple(one for one in calls if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(one)))
 
     def joined(self, name: str) -> str | None:
         """The call that stacks or concatenates the list along the first dimension, if it is all that the function does with it."""
@@ -433,12 +436,15 @@ _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
 
 def _is_torchs(call: ast.Call) -> bool:
     """Whether the call is one of torch's functions, which take what arithmetic with tensors gives."""
-    return (dotted(call.func) or "").startswith(("torch.", "F.", "nn.functional.")) and takes_tensors(call)
+    return is_of_torch(dotted(call.func)) and takes_tensors(call)
 
 
 @lru_cache(maxsize=256)
-def parse_function(text: str | None) -> Function | None:
-    """The first function of the text; None when it does not begin with one that can be read whole."""
+def parse_function(text: str | None, imports: Imports = USUAL) -> Function | None:
+    """The first function of the text; None when it does not begin with one that can be read whole.
+
+    `imports` are those of its file: what its names stand for is written in the tree.
+    """
     if not text or len(text) > _LONGEST or "\0" in text:
         return None
     rows = textwrap.dedent(text).split("\n")
@@ -452,8 +458,21 @@ def parse_function(text: str | None) -> Function | None:
             if end == len(rows) and (len(rows) >= _MOST_ROWS or len(text) >= _MOST_TEXT):
                 return None
             node = tree.body[0] if tree.body else None
-            return Function(node, code) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                return None
+            return Function(node, code, imports=make_canonical(tree, imports))
     return None
+
+
+class FunctionText(NamedTuple):
+    """The recorded text of a function with the imports of its file, to be parsed where it is asked for."""
+
+    text: str
+    imports: Imports = USUAL
+
+    def parsed(self) -> Function | None:
+        """The function; None where it was not recorded whole."""
+        return parse_function(self.text, self.imports)
 
 
 def _ends(rows: list[str]) -> Iterator[int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from dynadiag.facts.statements import parsed_module
+from dynadiag.source.imports import USUAL, Imports, make_canonical
 
 _MAX_CHARACTERS = 1_000
 _MAX_OPEN_BRACKETS = 40
@@ -117,14 +118,18 @@ class SourceLine:
 
 
 @lru_cache(maxsize=512)
-def parse_line(code: str | None) -> SourceLine:
-    """The line with its tree; a header such as `if x:` or an unclosed call is completed first, so that its parts can be named."""
+def parse_line(code: str | None, imports: Imports = USUAL) -> SourceLine:
+    """The line with its tree; a header such as `if x:` or an unclosed call is completed first, so that its parts can be named.
+
+    `imports` are those of its file: what its names stand for is written in the tree.
+    """
     text = _without_comment((code or "").strip())
     if not text or len(text) > _MAX_CHARACTERS or "\n" in text or "\0" in text:
         return SourceLine(text, None, 0)
     for prefix, body, suffix in _attempts(text):
         tree = parsed_module(prefix + body + suffix)
         if tree is not None:
+            make_canonical(tree, imports)
             shift = len(prefix) - (len(text.encode()) - len(body.encode()))
             return SourceLine(text, tree, shift, complete=not prefix and suffix in ("", " pass", ": pass"))
     return SourceLine(text, None, 0)
@@ -150,6 +155,11 @@ def dotted(node: ast.AST) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def root_of(node: ast.AST) -> str:
+    """The first name of names and dots: `torch` of `torch.optim.Adam`; empty for any other expression."""
+    return (dotted(node) or "").partition(".")[0]
 
 
 def _attempts(text: str) -> Iterator[tuple[str, str, str]]:

@@ -16,6 +16,7 @@ from dynadiag.source.torch_names import (
     REDUCTIONS,
     SHARED_MEMORY,
     TENSOR_METHODS,
+    torch_function,
 )
 
 _NEW_BY_METHOD = (TENSOR_METHODS | ELEMENTWISE | REDUCTIONS) & NEW_MEMORY - ON_CONTAINERS
@@ -109,15 +110,13 @@ def kept_elsewhere(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.
 def _computes(call: ast.Call) -> bool:
     """Whether the call surely gives a new tensor, or a number."""
     name = dotted(call.func) or ""
-    owner, _, last = name.rpartition(".")
-    if any(keyword.arg in ("out", "inplace") for keyword in call.keywords):
+    if any(one.arg in ("out", "inplace") for one in call.keywords):
         return False
-    if owner in ("torch", "F", "torch.nn.functional", "nn.functional"):
-        return last in NEW_MEMORY
+    if (function := torch_function(name)) is not None:
+        return function in NEW_MEMORY
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return name in ("float", "int", "bool", "len") or method in _NEW_BY_METHOD | _NUMBERS_BY_METHOD
 
 
 def _views(call: ast.Call) -> bool:
-    name = dotted(call.func) or ""
-    return name.startswith(("torch.", "F.")) and name.rpartition(".")[2] in SHARED_MEMORY
+    return torch_function(dotted(call.func)) in SHARED_MEMORY

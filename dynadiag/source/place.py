@@ -13,10 +13,12 @@ from functools import cached_property
 from types import MappingProxyType
 
 from dynadiag.facts.user_frames import of_last_run
+from dynadiag.model.location import Location
 from dynadiag.model.run import Run
 from dynadiag.source.calls import takes_tensors
 from dynadiag.source.function import Function, Use, parse_function
-from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.imports import imports_of
+from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.torch_names import (
     ANSWERS,
     EACH,
@@ -29,14 +31,16 @@ from dynadiag.source.torch_names import (
     TAKES_NUMBER,
     TENSOR_ATTRIBUTES,
     TENSOR_METHODS,
+    is_of_torch,
+    torch_function,
 )
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _MOST_STEPS = 6
-_MODULES = frozenset(("F", "functools", "itertools", "math", "nn", "np", "numpy", "operator", "os", "random", "time", "torch"))
-_OF_NUMBERS = _MODULES - {"F", "nn", "torch"}
+_MODULES = frozenset(("functools", "itertools", "math", "numpy", "operator", "os", "random", "time", "torch"))
+_OF_NUMBERS = _MODULES - {"torch"}
 _NO_TENSORS = HOST_READS | PROPERTIES | {"len", "int", "float", "bool", "str", "list", "tuple", "dict"}
-_NOT_TENSORS = frozenset(f"torch.{name}" for name in ANSWERS | PROPERTIES | {"is_tensor", "Size", "Generator"})
+_NOT_TENSORS = ANSWERS | PROPERTIES | {"is_tensor", "Size", "Generator"}
 
 _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
@@ -72,10 +76,13 @@ class Place(Function):
             return None
         shift = len(row.encode()) - len(row.lstrip().encode()) - line.shift
         span = (self.row, node.col_offset + shift, (node.end_col_offset or 0) + shift)
-        same = (child for child in self.index.nodes if isinstance(child, ast.expr) and type(child) is type(node))
-        return next(
-            (expression for expression in same if (expression.lineno, expression.col_offset, expression.end_col_offset) == span), None
+        names = ast.Name | ast.Attribute  # `where` may be a name on the line and stand for `torch.where` in the function
+        same = (
+            one
+            for one in self.index.nodes
+            if isinstance(one, ast.expr) and (type(one) is type(node) or (isinstance(one, names) and isinstance(node, names)))
         )
+        return next((one for one in same if (one.lineno, one.col_offset, one.end_col_offset) == span), None)
 
     def statement(self) -> ast.stmt | None:
         """The statement that begins on the row."""
@@ -127,8 +134,8 @@ class Place(Function):
 
     def _gives_tensor(self, call: ast.Call, steps: int) -> bool:
         name = dotted(call.func) or ""
-        if name.startswith(("torch.", "F.")):
-            return name not in _NOT_TENSORS and name.count(".") == 1
+        if is_of_torch(name):
+            return (torch_function(name) or "size") not in _NOT_TENSORS
         if name.partition(".")[0] in _OF_NUMBERS:  # `math.log(n)`
             return False
         if isinstance(call.func, ast.Attribute) and call.func.attr in TENSOR_METHODS | REDUCTIONS | IN_PLACE:
@@ -158,7 +165,7 @@ class Place(Function):
         if isinstance(parent, ast.BinOp):
             return isinstance(parent.op, ast.MatMult)
         call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""
-        return call.startswith(("torch.", "F.")) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
+        return is_of_torch(call) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
 
     def tensor_serves(self, node: ast.expr) -> bool:
         """Whether all that becomes of this number is arithmetic that ends in tensors: a tensor in its place then changes no type."""
@@ -186,9 +193,8 @@ class Place(Function):
     def _takes_tensor(self, call: ast.Call, argument: ast.AST) -> bool:
         if isinstance(call.func, ast.Attribute) and call.func.attr in TAKES_NUMBER and self.is_tensor(call.func.value):
             return argument in call.args
-        others = [expression for expression in call.args if expression is not argument]
-        name = dotted(call.func) or ""
-        both = name in ("torch.add", "torch.sub", "torch.mul", "torch.div", "torch.where")
+        others = [one for one in call.args if one is not argument]
+        both = torch_function(dotted(call.func)) in ("add", "sub", "mul", "div", "where")
         return both and argument in call.args and any(map(self.is_tensor, others))
 
     def only_returned(self, node: ast.expr) -> bool:
@@ -220,7 +226,7 @@ class Place(Function):
             return self._elements(node.operand, roots)
         elementwise = ELEMENTWISE if self.no_gradient else ELEMENTWISE - INFINITE_GRADIENT
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in elementwise:
-            on = node.args if (dotted(node.func) or "").startswith(("torch.", "F.")) else [node.func.value, *node.args]
+            on = node.args if is_of_torch(dotted(node.func)) else [node.func.value, *node.args]
             numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
             return self._elements(on[0], roots) if on and all(map(self._is_number, numbers)) else None
         name = dotted(node)
@@ -255,7 +261,7 @@ class Place(Function):
             return self.is_single(node.operand, seen)
         if isinstance(node, ast.Call):
             last = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
-            of_torch = (dotted(node.func) or "").startswith("torch.")
+            of_torch = is_of_torch(dotted(node.func))
             if last in REDUCTIONS | {"any", "all"} and not node.keywords and len(node.args) == of_torch:
                 return True
             inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -316,15 +322,23 @@ def _has_text(node: ast.expr) -> bool:
     return any(isinstance(child, ast.Constant) and isinstance(child.value, str) for child in ast.walk(node))
 
 
+def line_at(where: Location | None, run: Run) -> SourceLine:
+    """The recorded line of a place, with what names stand for in the function around it; empty where no line was recorded."""
+    if where is None or not where.code:
+        return parse_line(None)
+    place = function_around(run, where.file, where.line)
+    return parse_line(where.code, imports_of(where.file, run) if place is None else place.imports)
+
+
 def function_around(run: Run, file: str, line: int | None) -> Place | None:
     """The line in the recorded source of the innermost function around it; None where that was not recorded whole."""
     found = None
     for start, text in _sources(run).get(file, ()):
         if line is None or not start <= line < start + text.count("\n") + 1:
             continue
-        function = parse_function(text)
+        function = parse_function(text, imports_of(file, run))
         if function is not None and line <= start - 1 + (function.node.end_lineno or 0):
-            found = Place(function.node, text, row=line - start + 1)
+            found = Place(function.node, text, imports=function.imports, row=line - start + 1)
     return found
 
 

@@ -14,6 +14,7 @@ from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 from dynadiag.source.function import parse_function
+from dynadiag.source.imports import imports_of
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place, function_around
 
@@ -81,11 +82,9 @@ def _in_cell(file: str, function: str, cell: int, run: Run) -> str | None:
     CPython orders `__closure__` as the names in `co_freevars`, which are sorted (3.9 to 3.14).
     """
     own = recorded_functions(file, run)
-    nested = [
-        source_function for source_function in own if source_function.name.rpartition(".")[2] == function and "." in source_function.name
-    ]
-    around = [item for item in own if len(nested) == 1 and item.name == nested[0].name.rpartition(".")[0]]
-    inner, outer = (parse_function(group[0].text) if len(group) == 1 else None for group in (nested, around))
+    nested = [one for one in own if one.name.rpartition(".")[2] == function and "." in one.name]
+    around = [one for one in own if len(nested) == 1 and one.name == nested[0].name.rpartition(".")[0]]
+    inner, outer = (parse_function(one[0].text, imports_of(file, run)) if len(one) == 1 else None for one in (nested, around))
     if inner is None or outer is None:
         return None
     bound = _bound(outer.node) - _bound(inner.node)

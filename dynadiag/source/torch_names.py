@@ -299,6 +299,23 @@ TORCH_NAMES: Mapping[str, TorchName] = MappingProxyType({row.name: row for row i
 """Every row by its name."""
 
 
+def torch_function(name: str | None) -> str | None:
+    """The name of a function of torch or of its functional module that has a row or may have one: `relu` for `torch.nn.functional.relu`.
+
+    Names are canonical (`source/imports`). None for every other one, as `torch.cuda.synchronize`.
+    """
+    owner, _, last = (name or "").rpartition(".")
+    return last if owner in _FUNCTIONS else None
+
+
+def is_of_torch(name: str | None) -> bool:
+    """Whether a canonical name is one in torch: `torch.where`, `torch.nn.init.zeros_`."""
+    return (name or "").partition(".")[0] == "torch" != name
+
+
+_FUNCTIONS = frozenset(("torch", "torch.nn.functional"))
+
+
 def names_with(
     *,
     gives: tuple[str, ...] = (),

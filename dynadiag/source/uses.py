@@ -11,14 +11,14 @@ import re
 from typing import TypeGuard
 
 from dynadiag.source.function import Function
-from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.line import SourceLine, dotted, root_of
+from dynadiag.source.torch_names import is_of_torch
 
 _CASTS = ("float", "int", "bool")
 _BUILTINS = frozenset(
     ("divmod", "enumerate", "format", "hash", "iter", "list", "map", "next", "print", "range", "repr", "round", "str", "zip")
 )
 _SYMBOLIC = frozenset(("abs", "bool", "float", "int", "len", "math.ceil", "math.floor", "math.sqrt", "max", "min", "sum", "tuple"))
-_OF_TORCH = ("torch.", "F.", "nn.")
 _MOST_STEPS = 6
 
 
@@ -52,9 +52,7 @@ def _gives_tensor(node: ast.expr) -> bool:
     """Whether the value surely is what torch computed, not a number: a call of torch, or a method that is no question for a size."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
-    return node.func.attr not in ("size", "dim", "numel", "index", "count", "item", "bit_length") and not (
-        dotted(node.func) or ""
-    ).startswith("math.")
+    return node.func.attr not in ("size", "dim", "numel", "index", "count", "item", "bit_length") and root_of(node.func) != "math"
 
 
 def _mentions(node: ast.AST, known: set[str], *, sizes: bool) -> bool:
@@ -83,9 +81,9 @@ def _needs(node: ast.AST, known: set[str], tensors: set[str], *, sizes: bool) ->
     name = dotted(node.func) or ""
     if name in _BUILTINS:
         return True
-    if name in _SYMBOLIC or name.startswith(_OF_TORCH):
+    if name in _SYMBOLIC or is_of_torch(name):
         return False
-    return not isinstance(node.func, ast.Attribute) or name.startswith(("self.", "math.", "np.", "numpy."))
+    return not isinstance(node.func, ast.Attribute) or name.partition(".")[0] in ("self", "math", "numpy")
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.torch_names import is_of_torch
 
-# Names that stand for a module of functions in front of a call, not for a tensor: `torch`, `F`, `nn.init`, `torch.Tensor`.
-_MODULES = frozenset(("torch", "F", "nn", "functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
+# Names that stand for a module of functions in front of a call, not for a tensor, beside torch's own: `init.zeros_`, `Tensor.add_`.
+_MODULES = frozenset(("functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
 
 
 def written_tensor(call: ast.Call) -> ast.expr | None:
@@ -25,7 +26,7 @@ def written_tensor(call: ast.Call) -> ast.expr | None:
 def is_function_form(call: ast.Call) -> bool:
     """Whether the call is a function of a module, whose argument is what it writes, and not a method of a tensor."""
     owner = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return owner is not None and (owner.rpartition(".")[2] in _MODULES or owner.startswith(("torch.", "nn.", "F.")))
+    return owner is not None and (is_of_torch(dotted(call.func)) or owner.rpartition(".")[2] in _MODULES)
 
 
 def _function_argument(call: ast.Call) -> ast.expr | None:
@@ -34,9 +35,9 @@ def _function_argument(call: ast.Call) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg in ("input", "self", "tensor")), None)
 
 
-def writes_hidden(code: str | None) -> bool:
+def writes_hidden(line: SourceLine) -> bool:
     """Whether the line writes a tensor behind autograd's back: `p.data.mul_(2)`, `p.detach()[0] = 1`, `torch.relu_(p.data)`."""
-    return any(_is_hidden(node) for node in _written(parse_line(code)))
+    return any(_is_hidden(node) for node in _written(line))
 
 
 def _written(line: SourceLine) -> Iterator[ast.AST]:

@@ -81,11 +81,30 @@ def _catching(file: str, line: int) -> Iterator[tuple[int, str]]:
             yield begin, "\n".join(row.rstrip()[own:] if not row[:own].strip() else row.strip() for row in rows).rstrip()[:_MOST_TEXT]
 
 
+def imports_of(file: str) -> dict[str, Any] | None:
+    """The imports {file, line, text} of an own file outside of functions, one on each row; None for a library, and where there are none."""
+    line, text = (0, "") if is_library(file) else _imports(file)
+    return {"file": file, "line": line, "text": text} if line else None
+
+
 @functools.lru_cache(maxsize=256)
 def _imports(file: str) -> tuple[int, str]:
-    """The line of a file's first import, and its imports outside of functions, each with its first line."""
-    found = [(number, row.rstrip()) for number, row in enumerate(_held_lines(file), start=1) if row.startswith(("import ", "from "))]
-    return (found[0][0], "\n".join(row for _, row in found[:_MOST_IMPORTS])) if found else (0, "")
+    """The line of a file's first import, and its imports outside of functions, each joined to one row."""
+    lines = _held_lines(file)
+    found = [number for number, row in enumerate(lines, start=1) if row.startswith(("import ", "from "))]
+    return (found[0], "\n".join(_import_at(lines, number) for number in found[:_MOST_IMPORTS])) if found else (0, "")
+
+
+def _import_at(lines: Sequence[str], number: int) -> str:
+    """The import that begins on a line, with what its brackets hold on the lines below."""
+    row, *below = (line.partition("#")[0].strip() for line in lines[number - 1 : number + _LINES_AFTER])
+    if "(" not in row:
+        return lines[number - 1].rstrip()
+    for more in below if ")" not in row else ():
+        row += f" {more}"
+        if ")" in more:
+            break
+    return row
 
 
 def function_at(file: str, line: int) -> str:

@@ -8,6 +8,7 @@ from dynadiag.advice.mutation_lines import out_of_place
 from dynadiag.advice.mutations import mutation_advice
 from dynadiag.model.report import Mutation
 from dynadiag.model.run import Run, RunInfo
+from dynadiag.source.line import parse_line
 from dynadiag.source.writes import writes_hidden
 
 FILE = "/home/me/train.py"
@@ -32,7 +33,7 @@ FILE = "/home/me/train.py"
     ],
 )
 def test_the_tensor_that_is_written_gets_the_value(code, wanted):
-    assert out_of_place(code) == wanted
+    assert out_of_place(parse_line(code)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_the_tensor_that_is_written_gets_the_value(code, wanted):
     ],
 )
 def test_a_write_is_hidden_from_autograd_only_where_its_target_is(code, hidden):
-    assert writes_hidden(code) is hidden
+    assert writes_hidden(parse_line(code)) is hidden
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,14 @@ def test_a_write_is_hidden_from_autograd_only_where_its_target_is(code, hidden):
     ],
 )
 def test_what_would_be_another_tensor_is_left_alone(code):
-    assert out_of_place(code) is None
+    assert out_of_place(parse_line(code)) is None
 
 
 def test_no_rewrite_assigns_a_name_of_a_module():
     owners = ("torch", "F", "nn.functional", "torch.nn.functional", "torch.nn.init", "torch.Tensor", "nn.init", "torch.ops.aten")
     for owner in owners:
         for call in ("relu_(x)", "add_(x, 1)", "as_strided_(x, (1,), (1,))", "normal_(x)", "relu_(x.t())", "relu_(f(x))"):
-            after = out_of_place(f"{owner}.{call}")
+            after = out_of_place(parse_line(f"{owner}.{call}"))
             assert after is None or ast.unparse(ast.parse(after).body[0].targets[0]) == "x", after
 
 

@@ -1,5 +1,6 @@
 """The source of a function that is compiled again is recorded once, and a stack of another shape loses no record."""
 
+import ast
 import json
 import sys
 import textwrap
@@ -51,9 +52,23 @@ def test_a_function_that_is_compiled_again_is_recorded_once(monkeypatch):
     line = of_interest.__code__.co_firstlineno
     first, again = ({"dynamo_start": start(7, line), "frame_id": 0, "frame_compile_id": number} for number in (0, 1))
     assert preceded(monkeypatch, first) == []
-    (source,) = preceded(monkeypatch, first, again, {**again, "frame_compile_id": 2})
+    source, imports = preceded(monkeypatch, first, again, {**again, "frame_compile_id": 2})
+    assert imports["text"].split("\n")[0] == "import ast"
     assert (source["file"], source["line"]) == (HERE, line)
     assert source["text"].startswith("def of_interest(x, scale):") and "    return y + 1" in source["text"]
+
+
+def test_an_import_over_several_lines_is_recorded_as_one(monkeypatch, tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import torch as th\nfrom torch import (  # all\n    where,  # one\n    relu as rl,\n)\nfrom math import (exp,\n    log)\nx = 1\n"
+    )
+    monkeypatch.setattr(stacks, "torch_folder", lambda: "/torch/")
+    found = stacks.imports_of(str(file))
+    assert found["text"] == "import torch as th\nfrom torch import ( where, relu as rl, )\nfrom math import (exp, log)"
+    assert ast.parse(found["text"])
+    file.write_text("x = 1\n")
+    assert stacks.imports_of(str(tmp_path / "missing.py")) is None
 
 
 @pytest.mark.parametrize("broken", [None, [], {}, {"stack": []}, {"stack": [{}]}, {"stack": [{"filename": "x", "line": 3}]}, start(99, 3)])

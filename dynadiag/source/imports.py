@@ -1,0 +1,139 @@
+"""What the names that a file imports stand for, so that `th.where`, `where` and `torch.where` are one function to every reader.
+
+Trees are made canonical where a text is parsed: of `import torch as th` a `th` in it is a `torch`, of `from torch import where` a `where`
+is a `torch.where`. Places in the text stay as they were, and `spelled` writes a node by the names of its program again. Only modules that
+readers know by name are resolved; a name that the text binds itself is left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dynadiag.facts.statements import parsed_module
+from dynadiag.facts.user_frames import of_last_run
+from dynadiag.model.run import Run
+
+_KNOWN = frozenset(
+    ("copy", "functools", "itertools", "logging", "math", "numpy", "operator", "os", "random", "sys", "time", "torch", "warnings")
+)
+_STATEMENTS = ("import ", "from ")
+_WRITTEN = "_written_as"
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """Names and what each stands for, where that is another name: `th` for `torch`, `F` for `torch.nn.functional`."""
+
+    names: frozenset[tuple[str, str]] = frozenset()
+
+
+USUAL = Imports(frozenset({("F", "torch.nn.functional"), ("nn", "torch.nn"), ("np", "numpy")}))
+"""What everybody calls these modules: taken where the imports of a file were not recorded, or show no other."""
+
+
+def imports_of(file: str | None, run: Run) -> Imports:
+    """What the names that a file imports stand for, as far as its imports were recorded."""
+    return USUAL if file is None else _imports_by_file(run).get(file, USUAL)
+
+
+@of_last_run
+def _imports_by_file(run: Run) -> Mapping[str, Imports]:
+    """The recorder writes the imports of a file as one block."""
+    found: dict[str, list[str]] = {}
+    for (file, _), text in run.blocks.items():
+        if text.startswith(_STATEMENTS) and all(row.startswith(_STATEMENTS) for row in text.split("\n")):
+            found.setdefault(file, []).append(text)
+    return {file: parse_imports("\n".join(texts)) for file, texts in found.items()}
+
+
+@lru_cache(maxsize=64)
+def parse_imports(text: str) -> Imports:
+    """The usual names as these import statements change them, one on each row; what cannot be parsed is left out."""
+    trees = filter(None, map(parsed_module, text.split("\n")))
+    return _with_statements(USUAL, (statement for tree in trees for statement in tree.body))
+
+
+def _with_statements(imports: Imports, statements: Iterable[ast.AST]) -> Imports:
+    names = dict(imports.names)
+    for name, origin in _imported(statements):
+        names.pop(name, None)
+        if origin is not None and origin != name and origin.partition(".")[0] in _KNOWN:
+            names[name] = origin
+    return Imports(frozenset(names.items()))
+
+
+def _imported(statements: Iterable[ast.AST]) -> Iterator[tuple[str, str | None]]:
+    """Each name that import statements bind, with what it stands for; None for what lies beside the file."""
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            for each in statement.names:
+                yield (each.asname, each.name) if each.asname else (each.name.partition(".")[0],) * 2
+        elif isinstance(statement, ast.ImportFrom):
+            for each in statement.names:
+                yield each.asname or each.name, f"{statement.module}.{each.name}" if statement.module and not statement.level else None
+
+
+def make_canonical(tree: ast.Module, imports: Imports) -> Imports:
+    """Writes in the tree what names stand for in their place, and gives the names that it did so for: none that the text binds itself."""
+    nodes = tuple(ast.walk(tree))
+    inside = _with_statements(imports, (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)))
+    names = dict(inside.names)
+    for name in {name for node in nodes for name in _bound(node)} if names else ():
+        names.pop(name, None)
+    if not any(isinstance(node, ast.Name) and node.id in names for node in nodes):
+        return Imports(frozenset(names.items()))
+    for parent in nodes:
+        for field, value in ast.iter_fields(parent):
+            if isinstance(value, ast.Name) and value.id in names:
+                setattr(parent, field, _chain(names[value.id], value))
+            elif isinstance(value, list):
+                value[:] = [_chain(names[each.id], each) if isinstance(each, ast.Name) and each.id in names else each for each in value]
+    return Imports(frozenset(names.items()))
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that a node binds, but for imports."""
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, _BINDS) and node.name is not None:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+        yield node.rest
+
+
+_BINDS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
+
+
+def _chain(origin: str, name: ast.Name) -> ast.expr:
+    """`torch.where` in the place of a `where`; the outermost node knows how it was written."""
+    root, *attributes = origin.split(".")
+    node: ast.expr = ast.copy_location(ast.Name(root, ast.Load()), name)
+    for attribute in attributes:
+        node = ast.copy_location(ast.Attribute(node, attribute, ast.Load()), name)
+    setattr(node, _WRITTEN, name.id)
+    return node
+
+
+def spelled(node: ast.AST) -> str:
+    """The node as code, by the names that its program has for modules."""
+    return ast.unparse(_as_written(node))
+
+
+def _as_written(node: ast.AST) -> ast.AST:
+    written = getattr(node, _WRITTEN, None)
+    if written is not None:
+        return ast.Name(written, ast.Load())
+    new = copy(node)
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            setattr(new, field, _as_written(value))
+        elif isinstance(value, list):
+            setattr(new, field, [_as_written(each) if isinstance(each, ast.AST) else each for each in value])
+    return new
