@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dynadiag.errors import NoViewError, OutputError, UsageError
+from dynadiag.private_view.consent import not_written
 from dynadiag.private_view.recovery import bases, discard, keep_dead
 from dynadiag.private_view.view import Kind, View
 from dynadiag.scratch import UNDO, make_scratch
@@ -50,6 +51,8 @@ def private_view(roots: Sequence[str], *, passed: Sequence[Path] = (), kind: Kin
             for root in view.roots:
                 stack.enter_context(_alone_in(root))
         yield view
+        if (why := not_written(view)) is not None:
+            print(f"dynadiag: {why}", file=sys.stderr)
 
 
 _held: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from dynadiag.private_view.view import View, touched
 
 _MOST_NAMED: Final = 8
 _GIB: Final = 1 << 30
+_ALL: Final = "--outputs all"
 
 
 @dataclass(kw_only=True)
@@ -37,12 +38,11 @@ class Apart:
     def agree(self) -> None:
         """After a run: go on where it reached only what can be kept apart, or the user agrees.
 
-        Raises UsageError where he does not, and where there was no room to keep what a file was.
+        Raises UsageError where he does not, and where what a file was could not be kept.
         """
         found = touched(self.view)
-        if "no room" in found:
-            limit = f"{self.view.limit_bytes / _GIB:.1f} GiB in {Path(self.view.undo).parent}"
-            raise UsageError(f"{found['no room'][0]} was to be written, and there is no room for a copy of it ({limit}): set TMPDIR")
+        if (why := not_written(self.view)) is not None:
+            raise UsageError(why)
         reached = [*found.get("network", []), *found.get("service", [])]
         if not reached or self.agreed or self._known.agreed:
             return
@@ -58,3 +58,16 @@ class Apart:
     def dropped(self) -> list[str]:
         """The files that runs wrote, and that are gone or as before."""
         return touched(self.view).get("dropped", [])
+
+
+def not_written(view: View) -> str | None:
+    """What the runs were not let write, since what was there could not be kept, and what to do; None where there is nothing."""
+    found = touched(view)
+    if "no room" in found:
+        limit = f"{view.limit_bytes / _GIB:.1f} GiB in {Path(view.undo).parent}"
+        return f"{found['no room'][0]} was to be written, and there is no room for a copy of it ({limit}): set TMPDIR"
+    if "open elsewhere" in found:
+        return f"{found['open elsewhere'][0]} was to be written: that program writes to it too, which would be lost; end it first"
+    if "not kept" in found:
+        return f"{found['not kept'][0]} was to be written, and no copy of it can be kept: {_ALL} lets the script write it for real"
+    return None

@@ -22,9 +22,13 @@ MS_PRIVATE: Final = 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 _CAPABILITIES_V3 = 0x20080522
 _SECCOMP_SET_MODE_FILTER, _SPEC_ALLOW, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 2, 1 << 3, 1 << 5
-_ALLOW, _USER_NOTIF = 0x7FFF0000, 0x7FC00000
+_ALLOW, _USER_NOTIF, _NO_SUCH_CALL = 0x7FFF0000, 0x7FC00000, 0x00050000 | errno.ENOSYS
 _PIDFD_GETFD = 438
-_LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_AT_FDCWD, _LONGEST_HANDLE = -100, 128
+_LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_OTHER_ABI: Final = 0x40000000
+_IO_URING_SETUP: Final = 425
 
 
 class NotPossibleError(Exception):
@@ -97,17 +101,19 @@ def system_calls() -> dict[str, int]:
     Those of 400 and above are the same everywhere (`include/uapi/asm-generic/unistd.h`, `arch/x86/entry/syscalls/syscall_64.tbl`).
     """
     machine = platform.machine()
-    everywhere = {"openat2": 437, "fchmodat2": 452}
+    everywhere = {"openat2": 437, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466}
     if machine == "x86_64":
         names = {"open": 2, "creat": 85, "rename": 82, "mkdir": 83, "rmdir": 84, "link": 86, "unlink": 87, "symlink": 88, "chmod": 90}
         names |= {"fchmod": 91, "chown": 92, "fchown": 93, "lchown": 94, "truncate": 76, "utime": 132, "mknod": 133, "utimes": 235}
         names |= {"openat": 257, "mkdirat": 258, "mknodat": 259, "fchownat": 260, "futimesat": 261, "unlinkat": 263, "renameat": 264}
         names |= {"linkat": 265, "symlinkat": 266, "fchmodat": 268, "utimensat": 280, "renameat2": 316, "connect": 42, "bind": 49}
-        names |= {"listen": 50}
+        names |= {"listen": 50, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198}
+        names |= {"fremovexattr": 199}
     elif machine == "aarch64":
         names = {"openat": 56, "mkdirat": 34, "mknodat": 33, "unlinkat": 35, "symlinkat": 36, "linkat": 37, "renameat": 38, "truncate": 45}
         names |= {"fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88, "connect": 203, "listen": 201}
-        names |= {"renameat2": 276, "bind": 200}
+        names |= {"renameat2": 276, "bind": 200, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15}
+        names |= {"fremovexattr": 16}
     else:
         raise NotPossibleError(f"the system calls of {machine} are not known")
     return names | everywhere
@@ -118,13 +124,18 @@ _FLAGS_AT = {"open": 1, "openat": 2}
 
 
 def _filter() -> bytes:
-    """A program that stops at the calls of `system_calls`, and at an `open` only where it is for writing."""
+    """A program that stops at the calls of `system_calls`, and at an `open` only where it is for writing.
+
+    Where calls are made in another way (io_uring, programs for 32 bits, x32), it is as if this kernel could not: nobody would see them.
+    """
     architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[platform.machine()]
 
     def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("HBBI", code, yes, no, value)
 
-    rows = [step(_LOAD, 4), step(_JUMP_EQUAL, architecture, 1, 0), step(_RETURN, _ALLOW), step(_LOAD, 0)]
+    rows = [step(_LOAD, 4), step(_JUMP_EQUAL, architecture, 1, 0), step(_RETURN, _NO_SUCH_CALL), step(_LOAD, 0)]
+    rows += [step(_JUMP_FROM, _OTHER_ABI, 0, 1), step(_RETURN, _NO_SUCH_CALL)]
+    rows += [step(_JUMP_EQUAL, _IO_URING_SETUP, 0, 1), step(_RETURN, _NO_SUCH_CALL)]
     for name, number in system_calls().items():
         if (at := _FLAGS_AT.get(name)) is None:
             rows += [step(_JUMP_EQUAL, number, 0, 1), step(_RETURN, _USER_NOTIF)]
@@ -153,6 +164,33 @@ def install_filter() -> int:
         if found >= 0 or _error_number() != errno.EINVAL:
             break
     return _checked(found, "seccomp")
+
+
+def punch_hole(descriptor: int, begin: int, length: int) -> None:
+    """Make a range of an open file zeros that take no room. Raises OSError where the file system cannot."""
+    import ctypes
+
+    call = getattr(_libc(), "fallocate64", None) or _libc().fallocate
+    _checked(call(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(length)), "fallocate")
+
+
+def file_handle(path: str) -> str | None:
+    """What names a file for as long as the file system lives: the number of a deleted one is given to a new file, its handle is not.
+
+    None where the file system has none (`name_to_handle_at`).
+    """
+    import ctypes
+
+    room = ctypes.create_string_buffer(struct.pack("Ii", _LONGEST_HANDLE, 0), 8 + _LONGEST_HANDLE)
+    mount_id = ctypes.c_int()
+    try:
+        failed = _libc().name_to_handle_at(_AT_FDCWD, os.fsencode(path), room, ctypes.byref(mount_id), 0)
+    except (AttributeError, NotPossibleError):  # another libc, another system
+        return None
+    if failed:
+        return None
+    (size,) = struct.unpack_from("I", room.raw)
+    return room.raw[4 : 8 + size].hex()
 
 
 def copied_descriptor(pid: int, descriptor: int) -> int:

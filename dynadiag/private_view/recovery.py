@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from dynadiag.private_view.undo import changed_since, put_back
+from dynadiag.private_view.putting_back import changed_since, put_back
 from dynadiag.scratch import UNDO, dead_folders
 
 _FILES: Final = "files"
@@ -135,7 +135,7 @@ def remove_tree(folder: Path) -> None:
     def again(function: Callable[..., Any], path: str, _error: Any) -> None:
         with contextlib.suppress(OSError):
             os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120
-            if not os.path.islink(path):  # noqa: PTH114 - what it leads to is not ours
+            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - files may be the user's own
                 os.chmod(path, 0o700)  # noqa: PTH101
         with contextlib.suppress(OSError):
             if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114

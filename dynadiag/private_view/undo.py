@@ -1,7 +1,9 @@
 """What files were before a run wrote to them, kept in a folder, so that they can be put back: after the run, or after it was killed.
 
-The folder has `journal.jsonl`, one line for each path before it is touched for the first time, and the copies. Later lines for the same
-path count more. Only what was noted is put back, and nothing else is deleted: a new folder stays where something else is in it.
+The folder has `journal.jsonl`, one line for each path before it is touched for the first time, and what was kept of files. Later lines for
+the same path count more. A file whose bytes are about to change is copied. One whose name is about to go or to become another file's is
+kept under a second name in the folder, where the file system allows that, so that it stays the same file for its other names and for
+who has it open; else it is copied too. Only what was noted is put back (`putting_back`).
 """
 
 from __future__ import annotations
@@ -11,16 +13,29 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final, Literal
 
+from dynadiag.private_view.attributes import can_be_given_to, facts_of
+from dynadiag.private_view.file_bytes import copy_bytes, share_bytes
+from dynadiag.private_view.other_writers import other_writer
+
+Change = Literal["content", "attributes", "entry", "new", "moved out"]
+"""What is about to change at a path: its bytes; its mode or the like; the name itself and all below; a name that is not there yet; like
+"entry", to where it is written unseen."""
 _JOURNAL: Final = "journal.jsonl"
-_FICLONE: Final = 0x40049409
-_PIECE: Final = 1 << 20
-_FACTS: Final = ("mode", "owner", "times", "node", "size")
+_NEEDED: Final = {"content": ("copy",), "entry": ("kept",), "moved out": ("copy", "out")}
+_BLOCK: Final = 512
+
+
+class OpenElsewhereError(OSError):
+    """Another program has the file open for writing: its bytes cannot be put back without losing what that writes."""
+
+    def __init__(self, path: str, who: str) -> None:
+        super().__init__(errno.EBUSY, "another program has it open for writing", path)
+        self.who = who
 
 
 class Undo:
@@ -35,56 +50,124 @@ class Undo:
         self._beside = beside
         self._folder, self._left = folder, limit_bytes
         self._journal = os.open(folder / _JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._known: dict[str, bool] = {}
-        self._first: dict[str, dict[str, Any]] = {}
-        self._absent: set[str] = set()
-        self._copies = 0
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._whole: set[str] = set()
+        """Folders of which all that is in them was noted."""
+        self._moving: dict[tuple[int, int], set[str]] = {}
+        """Files that may get another name, and of which there is no copy: the paths where they were, by node."""
+        self._read: dict[Path, tuple[int, dict[str, dict[str, Any]]]] = {}
+        self._kept = 0
 
-    def save(self, path: str) -> None:
-        """Note what is there; of a folder all that is in it.
+    def save(self, path: str, change: Change) -> None:
+        """Note what is there.
 
-        Raises OSError where no copy can be kept: ENOSPC where it would take more than the limit, EACCES for what we may not read. The call
-        that would change it has to fail then.
+        Raises OSError where it cannot be kept: ENOSPC where it would take more than the limit, EACCES for what we may not read or could not
+        give its owner again, EBUSY (`OpenElsewhereError`). The call that would change it has to fail then.
         """
-        if self._known.get(path):
+        if change == "content":
+            self._copy_moved(path)
+        if self._has(path, change):
             return
         if self._is_new(path):
             self._note(path, {"was": "absent"})
             return
         with self._alone():
-            if not self._take_over(path):
-                self._save(path)
+            self._take_over(path)
+            if path not in self._rows and self._is_new(path):
+                self._note(path, {"was": "absent"})
+            elif change != "new" or not os.path.lexists(path):  # else the call fails
+                self._save(path, change)
 
-    def _save(self, path: str) -> None:
+    def _has(self, path: str, change: Change) -> bool:
+        """Whether enough was noted of a path for such a change."""
+        row = self._rows.get(path)
+        if row is None:
+            return False
+        if row["was"] == "folder":
+            around = os.path.dirname(path)  # noqa: PTH120
+            return path in self._whole if change in ("entry", "moved out") else around in self._rows or self._is_new(around)
+        if change in ("attributes", "new"):
+            return True
+        if row["was"] == "file":
+            return all(name in row for name in _NEEDED[change])
+        return row["was"] != "node" or change == "content" or "kept" in row
+
+    def _save(self, path: str, change: Change) -> None:
+        if self._has(path, change):
+            return
         self._save_parent(path)
+        known = self._rows.get(path)
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._absent.add(path)
-            self._note(path, {"was": "absent"})
+            if known is None:
+                self._note(path, {"was": "absent"})
             return
-        facts = self._first.setdefault(path, _facts(found))
-        if stat.S_ISDIR(found.st_mode):
-            self._note(path, facts | {"was": "folder"})
+        row = facts_of(path, found)
+        if known is not None:
+            if [known["was"], known["node"]] != [row["was"], row["node"]]:
+                return  # something else has its name, and nothing was lost on the way
+            row = known
+        if row["was"] == "folder":
+            self._save_folder(path, row, change)
+        elif row["was"] == "file" and change not in ("attributes", "new"):
+            self._save_file(path, row, change)
+        elif row["was"] == "node" and change in ("entry", "moved out"):
+            self._note(path, row | {"kept": self._second_name(path)})
+        else:
+            self._note(path, row)
+
+    def _save_folder(self, path: str, row: dict[str, Any], change: Change) -> None:
+        if path not in self._rows:
+            self._note(path, row)
+        if change in ("entry", "moved out"):
             for name in os.listdir(path):  # noqa: PTH208
                 below = os.path.join(path, name)  # noqa: PTH118
-                if not self._known.get(below) and not self._take_over(below):
-                    self._save(below)
-        elif stat.S_ISLNK(found.st_mode):
-            self._note(path, facts | {"was": "link", "to": os.readlink(path)})  # noqa: PTH115
-        elif not stat.S_ISREG(found.st_mode):
-            self._known[path] = True
-        else:
-            self._note(path, facts | {"was": "file", "copy": self._copy(path, facts["size"])})
+                self._take_over(below)
+                self._save(below, change)
+            self._whole.add(path)
 
-    def save_attributes(self, path: str) -> None:
-        """Note the mode and the times of a folder, or all of a file."""
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-            with self._alone():
-                if not self._take_over(path):
-                    self._save_folder(path)
-        else:
-            self.save(path)
+    def _save_file(self, path: str, row: dict[str, Any], change: Change) -> None:
+        if change == "moved out":
+            row = row | {"out": True}  # what it is called there may go on as another file
+        elif change == "entry" and "kept" not in row:
+            row = row | {"kept": self._second_name(path)}
+            if row["kept"] is None and not can_be_given_to(row["owner"]):
+                raise PermissionError(errno.EACCES, "it belongs to somebody else, who would not get it back", path)
+        if "copy" not in row and (change != "entry" or not row["kept"]):
+            row = row | self._copied(path)
+        self._note_file(path, row)
+
+    def _note_file(self, path: str, row: dict[str, Any]) -> None:
+        self._note(path, row)
+        if row.get("kept") and "copy" not in row:
+            self._moving.setdefault(tuple(row["node"]), set()).add(path)
+
+    def _copy_moved(self, path: str) -> None:
+        """Copy the bytes of a file that had another name when that was noted."""
+        others = self._others()
+        if not self._moving and not others:
+            return
+        try:
+            found = os.stat(path)  # noqa: PTH116
+        except OSError:
+            return
+        node = (found.st_dev, found.st_ino)
+        for folder in others:
+            for name, row in self._noted(folder).items():
+                if row.get("kept") and "copy" not in row and tuple(row["node"]) == node:
+                    self._take_over(name)
+        for name in sorted(self._moving.pop(node, ())):
+            self._note(name, self._rows[name] | self._copied(path))
+
+    def _second_name(self, path: str) -> str | None:
+        """Its name in our folder; None where it can have none, such as on another file system."""
+        name = self._next_name()
+        try:
+            os.link(path, self._folder / name, follow_symlinks=False)
+        except OSError:
+            return None
+        return name
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -99,77 +182,101 @@ class Undo:
         finally:
             os.close(descriptor)
 
-    def _take_over(self, path: str) -> bool:
-        """Whether somebody else has noted the path, or that a folder around it was not there: it is noted here too."""
-        around = [path, *(str(item) for item in Path(path).parents)]
+    def _take_over(self, path: str) -> None:
+        """Note here what somebody else has noted of the path, or that a folder around it was not there."""
+        if path in self._rows:
+            return
+        around = [path, *(str(parent) for parent in Path(path).parents)]
         for folder in self._others():
-            noted = _noted(folder)
-            for text in around:
-                found = noted.get(text)
-                if found is None or (text != path and found["was"] != "absent"):
+            rows = self._noted(folder)
+            for name in around:
+                row = rows.get(name)
+                if row is None or (name != path and row["was"] != "absent"):
                     continue
-                if "copy" in found:
-                    found = found | {"copy": self._copy(str(folder / found["copy"]), found["size"])}
-                if found["was"] == "absent":
-                    self._absent.add(text)
-                self._save_parent(text)
-                self._first.setdefault(text, found)
-                self._note(text, {name: value for name, value in found.items() if name != "path"})
-                return True
-        return False
+                self._save_parent(name)
+                self._note_file(name, self._as_ours(row, folder))
+                return
+
+    def _as_ours(self, row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """A note of somebody else, with what was kept in their folder."""
+        ours = {name: value for name, value in row.items() if name not in ("path", "kept", "copy")}
+        if "kept" in row:
+            ours["kept"] = row["kept"] and self._second_name(str(folder / row["kept"]))
+        if kept := row.get("copy") or (row.get("kept") and not ours["kept"] and row["kept"]):
+            ours |= self._copied(str(folder / kept))
+        return ours
+
+    def _noted(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """What is noted in a folder until now."""
+        try:
+            size = (folder / _JOURNAL).stat().st_size
+        except OSError:
+            return {}
+        known = self._read.get(folder)
+        if known is None or known[0] != size:
+            known = self._read[folder] = (size, noted(folder))
+        return known[1]
 
     def _others(self) -> list[Path]:
         if self._beside is None:
             return []
-        return [path for path in self._folder.parents[1].glob(self._beside) if path != self._folder]
+        return [folder for folder in self._folder.parents[1].glob(self._beside) if folder != self._folder]
 
     def saved(self) -> list[str]:
-        """The paths that were noted, but for folders of which an entry changed."""
-        return [path for path, whole in self._known.items() if whole]
+        """The paths that were noted, but for folders of which only entries or attributes changed."""
+        return [path for path, row in self._rows.items() if row["was"] != "folder" or path in self._whole]
 
     def close(self) -> None:
         """Nothing more is noted."""
         os.close(self._journal)
 
     def _save_parent(self, path: str) -> None:
-        self._save_folder(os.path.dirname(path))  # noqa: PTH120
-
-    def _save_folder(self, path: str) -> None:
         """Its mode and times, which change with what is in it."""
-        if path in self._known or self._is_new(path):
+        folder = os.path.dirname(path)  # noqa: PTH120
+        if folder in self._rows or self._is_new(folder):
             return
-        noted = next((found for folder in self._others() if (found := _noted(folder).get(path)) is not None), None)
-        if noted is not None and noted["was"] == "absent":
-            self._absent.add(path)
-            self._note(path, {"was": "absent"})
-            return
-        with contextlib.suppress(OSError):
-            facts = _facts(os.lstat(path)) if noted is None else {name: noted[name] for name in _FACTS}
-            self._note(path, self._first.setdefault(path, facts) | {"was": "folder"}, whole=False)
+        row = next((found for other in self._others() if (found := self._noted(other).get(folder)) is not None), None)
+        if row is None:
+            with contextlib.suppress(OSError):
+                now = os.lstat(folder)
+                if stat.S_ISDIR(now.st_mode):  # a path below a file: the call will fail
+                    self._note(folder, facts_of(folder, now))
+        elif row["was"] in ("absent", "folder"):
+            self._note(folder, {name: value for name, value in row.items() if name != "path"})
 
     def _is_new(self, path: str) -> bool:
         """Whether it lies in a folder that was not there."""
-        return any(str(parent) in self._absent for parent in Path(path).parents)
+        return any(self._rows.get(str(parent), {}).get("was") == "absent" for parent in Path(path).parents)
 
-    def _note(self, path: str, facts: dict[str, Any], *, whole: bool = True) -> None:
-        os.write(self._journal, json.dumps({"path": path, **facts}).encode() + b"\n")
-        self._known[path] = whole
+    def _note(self, path: str, row: dict[str, Any]) -> None:
+        line = json.dumps({"path": path, **row}).encode() + b"\n"
+        size = os.fstat(self._journal).st_size
+        if os.write(self._journal, line) != len(line):
+            os.truncate(self._journal, size)  # the next line must not begin in the middle of this one
+            raise OSError(errno.ENOSPC, "no room for a note of it", path)
+        self._rows[path] = row
 
-    def _copy(self, path: str, size: int) -> str:
-        """Shared with the file where the file system can; else bytes, which count."""
-        self._copies += 1
-        name = f"{self._copies:06d}"
+    def _next_name(self) -> str:
+        self._kept += 1
+        return f"{self._kept:06d}"
+
+    def _copied(self, path: str) -> dict[str, Any]:
+        """Make a copy of a file; gives its name and size."""
+        name = self._next_name()
         with open(path, "rb") as source, open(self._folder / name, "xb") as target:  # noqa: PTH123
-            if not _cloned(source, target):
-                self._left -= size
+            found = os.fstat(source.fileno())
+            if (who := other_writer(source.fileno())) is not None:
+                raise OpenElsewhereError(path, who)
+            if not share_bytes(source, target):
+                self._left -= min(found.st_size, found.st_blocks * _BLOCK)
                 if self._left < 0:
                     raise OSError(errno.ENOSPC, "a copy of it takes more room than there is", path)
-                shutil.copyfileobj(source, target, _PIECE)
-            target.truncate(size)
-        return name
+                copy_bytes(source, target, found.st_size)
+            target.truncate(found.st_size)
+        return {"copy": name, "size": found.st_size}
 
 
-def _noted(folder: Path) -> dict[str, dict[str, Any]]:
+def noted(folder: Path) -> dict[str, dict[str, Any]]:
     """What was noted in a folder, by path: the last line for each counts."""
     try:
         lines = (folder / _JOURNAL).read_bytes().splitlines()
@@ -183,135 +290,7 @@ def _noted(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _cloned(source: IO[bytes], target: IO[bytes]) -> bool:
-    """Whether the file system lets both share their bytes (btrfs, XFS)."""
-    try:
-        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
-    except OSError:
-        return False
-    return True
-
-
-def _facts(found: os.stat_result) -> dict[str, Any]:
-    return {
-        "mode": stat.S_IMODE(found.st_mode),
-        "owner": [found.st_uid, found.st_gid],
-        "times": [found.st_atime_ns, found.st_mtime_ns],
-        "node": [found.st_dev, found.st_ino],
-        "size": found.st_size,
-    }
-
-
-def put_back(folder: Path) -> list[str]:
-    """Make every path that was noted what it was, and delete the notes. Gives those where that failed; their copies stay."""
-    before = _noted(folder)
-    failed: list[str] = []
-    # What was not there goes first, then folders from the outside in; times of folders last, from the inside out.
-    for path in sorted(before, key=len, reverse=True):
-        if before[path]["was"] == "absent":
-            with contextlib.suppress(OSError):
-                _make_writable(path, before)
-                _remove(path)
-    folders = [path for path in sorted(before, key=len) if before[path]["was"] == "folder"]
-    for path in folders:
-        _tried(_make_folder, path, failed)
-    for path, found in before.items():
-        if found["was"] in ("file", "link"):
-            try:
-                _put_file_back(path, found, folder)
-            except OSError:
-                failed.append(path)
-    for path in reversed(folders):
-        with contextlib.suppress(OSError):
-            _set_attributes(path, before[path])
-    if not failed:
-        shutil.rmtree(folder, ignore_errors=True)
-    return failed
-
-
-def _make_writable(path: str, before: dict[str, dict[str, Any]]) -> None:
-    """Let entries of the folder around a path be deleted, where the run made that folder and forbade it."""
-    folder = os.path.dirname(path)  # noqa: PTH120
-    if before.get(folder, {}).get("was") == "absent" and not os.path.islink(folder):  # noqa: PTH114
-        os.chmod(folder, 0o700)  # noqa: PTH101
-
-
-def _differs(path: str, found: dict[str, Any]) -> bool:
-    try:
-        now = os.lstat(path)
-    except OSError:
-        return bool(found["was"] != "absent")
-    if found["was"] == "absent":
-        return True
-    as_noted = [now.st_size, now.st_mtime_ns] == [found["size"], found["times"][1]]
-    return not as_noted and found["was"] != "folder"
-
-
-def changed_since(folder: Path) -> list[str]:
-    """The paths that are not as they were noted."""
-    return [path for path, found in _noted(folder).items() if _differs(path, found)]
-
-
-def _tried(step: Any, path: str, failed: list[str]) -> None:
-    try:
-        step(path)
-    except OSError:
-        failed.append(path)
-
-
-def _remove(path: str) -> None:
-    """Delete a file, or a folder with nothing in it: what is left in one nobody has noted, so the run did not make it."""
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if stat.S_ISDIR(found.st_mode):
-        os.rmdir(path)  # noqa: PTH106
-    else:
-        os.unlink(path)  # noqa: PTH108
-
-
-def _make_folder(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-        return
-    _remove(path)
-    os.mkdir(path, 0o700)  # noqa: PTH102
-
-
-def _put_file_back(path: str, before: dict[str, Any], folder: Path) -> None:
-    try:
-        now = os.lstat(path)
-    except OSError:
-        now = None
-    if before["was"] == "link":
-        if now is None or not stat.S_ISLNK(now.st_mode) or os.readlink(path) != before["to"]:  # noqa: PTH115
-            _remove(path)
-            os.symlink(before["to"], path)  # noqa: PTH211
-            os.utime(path, ns=tuple(before["times"]), follow_symlinks=False)
-        return
-    same = now is not None and stat.S_ISREG(now.st_mode) and [now.st_dev, now.st_ino] == before["node"]
-    if not same:
-        # Another file has its name: the copy gets it in one step.
-        beside = os.path.join(os.path.dirname(path), f".dynadiag-{os.urandom(6).hex()}")  # noqa: PTH118, PTH120
-        shutil.copyfile(folder / before["copy"], beside)
-        _set_attributes(beside, before)
-        if now is not None and stat.S_ISDIR(now.st_mode):
-            _remove(path)
-        os.replace(beside, path)  # noqa: PTH105
-        return
-    if now is not None and not now.st_mode & stat.S_IWUSR:
-        os.chmod(path, 0o600)  # noqa: PTH101
-    with open(folder / before["copy"], "rb") as source, open(path, "r+b") as target:  # noqa: PTH123
-        if not _cloned(source, target):
-            shutil.copyfileobj(source, target, _PIECE)
-        target.truncate(before["size"])
-    _set_attributes(path, before)
-
-
-def _set_attributes(path: str, before: dict[str, Any]) -> None:
-    now = os.lstat(path)
-    if [now.st_uid, now.st_gid] != before["owner"]:
-        with contextlib.suppress(OSError):
-            os.chown(path, *before["owner"])
-    os.chmod(path, before["mode"])  # noqa: PTH101
-    os.utime(path, ns=tuple(before["times"]))
+def forget(folder: Path) -> None:
+    """Delete the notes: what they name is as it was."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / _JOURNAL).unlink()

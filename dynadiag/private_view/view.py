@@ -23,8 +23,8 @@ from dynadiag.private_view import overlay
 from dynadiag.private_view.kernel import adopt_orphans, die_with_parent, install_filter
 from dynadiag.private_view.ordinary import is_ordinary, ordinary_folders
 from dynadiag.private_view.recovery import BESIDE, files_of, held, recover_together, remove_store, remove_tree
-from dynadiag.private_view.undo import Undo
-from dynadiag.private_view.watching import Connection, Move, Seen, Touch, Watcher
+from dynadiag.private_view.undo import Change, OpenElsewhereError, Undo
+from dynadiag.private_view.watching import Connection, Link, Move, Seen, Touch, Watcher
 
 Kind = Literal["overlay", "undo"]
 _GRACE_S: Final = 2.0
@@ -94,6 +94,7 @@ def enter(view: View) -> Ended | None:
     """
     store = Path(tempfile.mkdtemp(prefix="view-", dir=view.undo))
     uppers: dict[str, Path] = {}
+    devices = {root: os.stat(root).st_dev for root in view.roots}  # noqa: PTH116
     with held(store):
         try:
             if view.kind == "overlay":
@@ -105,7 +106,7 @@ def enter(view: View) -> Ended | None:
         if pid == 0:
             return None
         try:
-            ended = Ended(_Supervisor(view, store, uppers).attend(pid, descriptor))
+            ended = Ended(_Supervisor(view, store, uppers, devices).attend(pid, descriptor))
         finally:
             remove_tree(store / "upper")
     recover_together(Path(view.undo))
@@ -123,6 +124,7 @@ def _forked(view: View) -> tuple[int, int | None]:
         ours.close()
         signal.signal(signal.SIGCHLD, for_children)
         die_with_parent(parent)
+        _leave_no_core_file()
         if view.watched:
             descriptor = install_filter()
             socket.send_fds(theirs, [b"f"], [descriptor])
@@ -137,11 +139,19 @@ def _forked(view: View) -> tuple[int, int | None]:
     return pid, descriptors[0] if descriptors else None
 
 
+def _leave_no_core_file() -> None:
+    """The kernel writes it beside all calls: nobody sees it."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
 class _Supervisor:
     """Answers the calls of what runs in a view, and puts files back when it has ended."""
 
-    def __init__(self, view: View, store: Path, uppers: Mapping[str, Path]) -> None:
-        self._view, self._uppers = view, uppers
+    def __init__(self, view: View, store: Path, uppers: Mapping[str, Path], devices: Mapping[str, int]) -> None:
+        self._view, self._uppers, self._devices = view, uppers, devices
         self._undo = Undo(files_of(store), view.limit_bytes, beside=BESIDE)
         self._ordinary = ordinary_folders()
         self._noted: set[tuple[str, str]] = set()
@@ -191,31 +201,71 @@ class _Supervisor:
             self._look_at_connection(seen)
             return False
         if isinstance(seen, Touch):
-            self._keep(seen.path, seen.what)
+            self._keep(seen.path, seen.change)
             return False
-        self._keep(seen.path, "entry")
-        self._keep(seen.to, "entry")
-        if self._view.kind == "undo" or not _is_below(seen.to, self._view.roots):
+        # Where nobody looks it could be written to without a copy of it.
+        self._keep(seen.path, "entry" if self._is_kept(seen.to) or self._is_overlaid(seen.to) else "moved out")
+        if isinstance(seen, Link):
+            self._keep(seen.to, "new")
+            return False
+        # A folder is replaced only where nothing is in it.
+        self._keep(seen.to, "attributes" if seen.plain and _is_folder(seen.to) else "entry")
+        if self._view.kind == "undo" or not self._is_overlaid(seen.to):
             for name in _entries(seen.path):
                 self._keep(os.path.join(seen.to, name), "entry")  # noqa: PTH118
             for name in _entries(seen.to):  # where the two change places
                 self._keep(os.path.join(seen.path, name), "entry")  # noqa: PTH118
-        return self._view.kind == "overlay" and _moved(seen, self._view.roots)
+        return self._view.kind == "overlay" and seen.plain and self._moved(seen)
 
-    def _keep(self, path: str, what: str) -> None:
+    def _moved(self, move: Move) -> bool:
+        """Whether something was moved by copying it, where only the overlay is why it cannot be renamed (EXDEV).
+
+        An overlay of a user namespace refuses to rename a folder that was there before, and each refuses to rename out of it or into it.
+        """
+        if self._is_overlaid(move.path) != self._is_overlaid(move.to):
+            if self._device(move.path) != self._device(move.to):
+                return False
+        elif not (self._is_overlaid(move.path) and _is_folder(move.path)):
+            return False
+        try:
+            os.rename(move.path, move.to)  # noqa: PTH104
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_by_copying(move.path, move.to)
+        return True
+
+    def _device(self, path: str) -> int:
+        """The file system that has a path, or has it below an overlay."""
+        for root in self._view.roots:
+            if _is_below(path, [root]):
+                return self._devices[root]
+        with contextlib.suppress(OSError):
+            return os.stat(os.path.dirname(path)).st_dev  # noqa: PTH116, PTH120
+        return -1
+
+    def _is_overlaid(self, path: str) -> bool:
+        return self._view.kind == "overlay" and _is_below(path, self._view.roots)
+
+    def _is_kept(self, path: str) -> bool:
+        """Whether what is written there is put back."""
         view = self._view
-        if _is_below(path, view.passed) or (view.kind == "overlay" and _is_below(path, view.roots)):
-            return
-        if not _is_below(path, view.roots) and (is_ordinary(path, self._ordinary) or _is_device(path)):
+        if _is_below(path, view.passed) or self._is_overlaid(path):
+            return False
+        return _is_below(path, view.roots) or not (is_ordinary(path, self._ordinary) or _is_device(path))
+
+    def _keep(self, path: str, change: Change) -> None:
+        if not self._is_kept(path) or (change == "content" and os.path.isdir(path)):  # noqa: PTH112
             return
         try:
-            if what == "attributes":
-                self._undo.save_attributes(path)
-            elif what == "entry" or not os.path.isdir(path):  # noqa: PTH112
-                self._undo.save(path)
+            self._undo.save(path, change)
         except OSError as error:  # without a copy of it the call must not be made
             if error.errno == errno.ENOSPC:
                 self._note("no room", path)
+            elif isinstance(error, OpenElsewhereError):
+                self._note("open elsewhere", f"{path} ({error.who})")
+            elif _may_change(path, change):
+                self._note("not kept", f"{path} ({error.strerror})")
             raise
 
     def _look_at_connection(self, seen: Connection) -> None:
@@ -247,23 +297,23 @@ def _entries(folder: str) -> list[str]:
     ]
 
 
-def _moved(move: Move, roots: Sequence[str]) -> bool:
-    """Whether a folder was moved by copying it: an overlay of a user namespace refuses to rename one that was there before (EXDEV)."""
-    old, new = move.path, move.to
-    if not (_is_below(old, roots) and _is_below(new, roots) and os.path.isdir(old) and not os.path.islink(old)):  # noqa: PTH112, PTH114
-        return False
-    try:
-        os.rename(old, new)  # noqa: PTH104
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-    else:
-        return True
-    with contextlib.suppress(FileNotFoundError):
-        os.rmdir(new)  # noqa: PTH106
-    shutil.copytree(old, new, symlinks=True)
-    shutil.rmtree(old)
-    return True
+def _move_by_copying(old: str, new: str) -> None:
+    if _is_folder(old):
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(new)  # noqa: PTH106
+        shutil.copytree(old, new, symlinks=True)
+        shutil.rmtree(old)
+        return
+    if _is_folder(new):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), new)
+    part = f"{os.path.dirname(new)}/.dynadiag-{os.urandom(6).hex()}"  # noqa: PTH120
+    shutil.copy2(old, part, follow_symlinks=False)
+    os.replace(part, new)  # noqa: PTH105
+    os.unlink(old)  # noqa: PTH108
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
 
 
 def _end_children() -> None:
@@ -283,7 +333,12 @@ def _is_device(path: str) -> bool:
         mode = os.lstat(path).st_mode
     except OSError:
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _may_change(path: str, change: Change) -> bool:
+    """Whether the program could make such a change if nobody looked after it."""
+    return os.access(path if change == "content" else os.path.dirname(path), os.W_OK)  # noqa: PTH120
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
@@ -292,7 +347,8 @@ def _is_below(path: str, folders: Sequence[str]) -> bool:
 
 def touched(view: View) -> dict[str, list[str]]:
     """What runs in this view reached that cannot be kept apart, by kind: "network" ("10.0.0.1:5432"), "service" (a socket's path); "no
-    room" has files of which no copy could be kept, and "dropped" what was written and is gone.
+    room", "open elsewhere" and "not kept" have files that were not to be written, since no copy could be kept, and "dropped" what was
+    written and is gone.
     """
     try:
         lines = Path(view.touched).read_bytes().splitlines()

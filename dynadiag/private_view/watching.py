@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dynadiag.private_view.kernel import WRITES, copied_descriptor, system_calls
+from dynadiag.private_view.undo import Change
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE: Final = 1
@@ -29,10 +30,10 @@ _SOCKET_FLAGS: Final = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A path that is about to be changed. `what`: "content", "attributes", or "entry" (the name itself)."""
+    """A path that is about to be changed."""
 
     path: str
-    what: str
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +47,62 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A name that is about to become another one."""
+    """A name that is about to become another one. `plain`: as `rename` does it, which may replace what has that name."""
+
+    path: str
+    to: str
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A file that is about to get another name as well."""
 
     path: str
     to: str
 
 
-Seen = Touch | Move | Connection
+Seen = Touch | Move | Link | Connection
+_LINKS: Final = {"link": (None, 0, None, 1), "linkat": (0, 1, 2, 3)}
 _MOVES: Final = {"rename": (None, 0, None, 1), "renameat": (0, 1, 2, 3), "renameat2": (0, 1, 2, 3)}
-_PLAIN: Final = {
+_NO_FOLLOW: Final = 0x100
+_REMOVE_FOLDER, _FOLLOW = 0x200, 0x400
+_FLAGS_OF: Final = {"utimensat": 3, "fchmodat2": 3, "fchownat": 4, "setxattrat": 2, "removexattrat": 2}
+"""The argument with the flag that a link itself is meant (AT_SYMLINK_NOFOLLOW)."""
+_OF_LINKS: Final = ("lchown", "lsetxattr", "lremovexattr", "rmdir", "rmdir at")
+_PLAIN: Final[dict[str, tuple[tuple[Change, int | None, int | None], ...]]] = {
     "unlink": (("entry", None, 0),),
-    "rmdir": (("entry", None, 0),),
-    "mkdir": (("entry", None, 0),),
-    "mknod": (("entry", None, 0),),
-    "link": (("content", None, 0), ("entry", None, 1)),
-    "symlink": (("entry", None, 1),),
+    "rmdir": (("attributes", None, 0),),  # it goes only if nothing is in it
+    "rmdir at": (("attributes", 0, 1),),
+    "mkdir": (("new", None, 0),),
+    "mknod": (("new", None, 0),),
+    "symlink": (("new", None, 1),),
     "truncate": (("content", None, 0),),
     "creat": (("content", None, 0),),
     "chmod": (("attributes", None, 0),),
     "chown": (("attributes", None, 0),),
-    "lchown": (("attributes-of-link", None, 0),),
+    "lchown": (("attributes", None, 0),),
     "utime": (("attributes", None, 0),),
     "utimes": (("attributes", None, 0),),
-    "mkdirat": (("entry", 0, 1),),
-    "mknodat": (("entry", 0, 1),),
+    "setxattr": (("attributes", None, 0),),
+    "lsetxattr": (("attributes", None, 0),),
+    "removexattr": (("attributes", None, 0),),
+    "lremovexattr": (("attributes", None, 0),),
+    "mkdirat": (("new", 0, 1),),
+    "mknodat": (("new", 0, 1),),
     "unlinkat": (("entry", 0, 1),),
-    "linkat": (("content", 0, 1), ("entry", 2, 3)),
-    "symlinkat": (("entry", 1, 2),),
+    "symlinkat": (("new", 1, 2),),
     "fchmodat": (("attributes", 0, 1),),
     "fchmodat2": (("attributes", 0, 1),),
     "fchownat": (("attributes", 0, 1),),
     "futimesat": (("attributes", 0, 1),),
     "utimensat": (("attributes", 0, 1),),
+    "setxattrat": (("attributes", 0, 1),),
+    "removexattrat": (("attributes", 0, 1),),
     "fchmod": (("attributes", 0, None),),
     "fchown": (("attributes", 0, None),),
+    "fsetxattr": (("attributes", 0, None),),
+    "fremovexattr": (("attributes", 0, None),),
 }
 """For each call: what changes, the number of the argument with the folder's descriptor (None: the folder of now), and that of the path."""
 
@@ -128,13 +151,22 @@ def _seen(name: str, arguments: tuple[int, ...], pid: int) -> Iterator[Seen]:
         from_folder, from_path, to_folder, to_path = _MOVES[name]
         old, new = _named(pid, arguments, from_folder, from_path), _named(pid, arguments, to_folder, to_path)
         if old is not None and new is not None:
-            yield Move(old, new)
+            yield Move(old, new, plain=name != "renameat2" or not arguments[4] & 0xFFFFFFFF)
+    elif name in _LINKS:
+        from_folder, from_path, to_folder, to_path = _LINKS[name]
+        follows = name == "linkat" and bool(arguments[4] & _FOLLOW)
+        old, new = _named(pid, arguments, from_folder, from_path, follows=follows), _named(pid, arguments, to_folder, to_path)
+        if old is not None and new is not None:
+            yield Link(old, new)
+    elif name == "unlinkat" and arguments[2] & _REMOVE_FOLDER:
+        yield from _seen("rmdir at", arguments, pid)
     else:
-        for what, folder, at_path in _PLAIN.get(name, ()):
-            follows = what in ("content", "attributes") and name not in ("link", "linkat")
+        of_link = name in _OF_LINKS or (name in _FLAGS_OF and arguments[_FLAGS_OF[name]] & _NO_FOLLOW)
+        for change, folder, at_path in _PLAIN.get(name, ()):
+            follows = change in ("content", "attributes") and not of_link
             found = _named(pid, arguments, folder, at_path, follows=follows)
             if found is not None:
-                yield Touch(found, what.removesuffix("-of-link"))
+                yield Touch(found, change)
 
 
 def _named(pid: int, arguments: tuple[int, ...], folder: int | None, path: int | None, *, follows: bool = False) -> str | None:
@@ -161,11 +193,9 @@ def _opened(base: str, text: str, flags: int) -> Touch | None:
     tmpfile = getattr(os, "O_TMPFILE", 0)
     if not flags & WRITES or (tmpfile and flags & tmpfile == tmpfile) or not text:
         return None
-    alone = flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL or flags & os.O_NOFOLLOW
-    path = _resolved(base, text, follows=not alone)
-    if path is None:
-        return None
-    return Touch(path, "content")
+    new = flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
+    path = _resolved(base, text, follows=not new and not flags & os.O_NOFOLLOW)
+    return None if path is None else Touch(path, "new" if new else "content")
 
 
 def _resolved(base: str, text: str, *, follows: bool) -> str | None:
@@ -214,7 +244,7 @@ def _connection(name: str, arguments: tuple[int, ...], pid: int) -> Iterator[See
         if raw[:2] == struct.pack("H", socket.AF_UNIX) and raw[2:3] not in (b"", b"\0"):
             text = os.fsdecode(raw[2:].partition(b"\0")[0])
             if (path := _resolved(_folder(pid, None), text, follows=False)) is not None:
-                yield Touch(path, "entry")
+                yield Touch(path, "new")
         return
     with _socket_of(pid, arguments[0]) as found:
         if found is None or found.type & ~_SOCKET_FLAGS != socket.SOCK_STREAM:

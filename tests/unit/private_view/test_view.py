@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes  # noqa: F401 - for who may not read Python any more
+import ctypes
 import json
 import mmap  # noqa: F401
 import os
-import shutil  # noqa: F401
+import shutil
 import signal
 import socket
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading  # noqa: F401
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,31 @@ WAYS = {
     "long-name": "open('t.long', 'w').write('new'); os.replace('t.long', 'm' * 250)",
     "new-folder-renamed": "os.mkdir('k.part'); open('k.part/a', 'w').write('1'); os.rename('k.part', 'k'); open('k/b', 'w').write('2')",
     "other-log": "f = open(os.path.join(OTHER, 'log.txt'), 'a'); f.truncate(0); f.write('x'); f.close()",
+    "folder-below-a-file": "try: os.makedirs('file/sub', exist_ok=True)\nexcept OSError: pass",
+    "file-below-a-file": "try: open('file/x', 'w')\nexcept OSError: pass",
+    "folder-that-is-there": "os.makedirs('sub', exist_ok=True); pathlib.Path('sub').mkdir(exist_ok=True)",
+    "removedirs": "os.makedirs('r1/r2'); os.removedirs('r1/r2')",
+    "folder-to-link": "open('latest/new', 'w').write('n'); os.rename('latest', 'latest.old'); os.symlink('run7', 'latest')",
+    "tree-to-link": "open('latest2/new', 'w').write('n'); shutil.rmtree('latest2'); os.symlink('run7', 'latest2')",
+    "sparse": "f = open('sparse.bin', 'r+b'); f.seek(3 << 20); f.write(b'x' * 9); f.close()",
+    "sparse-replaced": "open('t.sparse', 'w').write('n'); os.replace('t.sparse', 'sparse2.bin')",
+    "hard-link-renamed": "os.rename('pair1', 'pair9'); open('pair9', 'a').write('x')",
+    "hard-link-replaced": "open('t.pair', 'w').write('n'); os.replace('t.pair', 'pair3')",
+    "hard-link-written-and-gone": "os.link('pair5', 'pair7'); open('pair7', 'a').write('x'); os.unlink('pair5')",
+    "hard-link-moved-out": "move('out.pt', os.path.join(TMP, 'out.pt')); open(os.path.join(TMP, 'out.pt'), 'a').write('x')",
+    "link-times": "os.utime('timed', (1, 1), follow_symlinks=False); os.unlink('timed2'); os.symlink('a.txt', 'timed2')",
+    "closed-folder": "os.chmod('closed', 0o755); open('closed/new', 'w').write('1'); os.unlink('closed/y'); os.chmod('closed', 0o555)",
+    "folder-without-rights": "open('norights/new', 'w').write('1'); os.unlink('norights/y'); os.chmod('norights', 0)",
+    "pipe": "os.unlink('pipe'); os.unlink('pipe2'); open('pipe2', 'w').write('a file now')",
+    "extended": "os.setxattr('marked', 'user.note', b'2') if MARKED else 0; open('t.m', 'w').close(); os.replace('t.m', 'marked2')",
+    "extended-of-descriptor": "d = os.open('a.txt', os.O_RDONLY); os.setxattr(d, 'user.new', b'2') if MARKED else 0; os.close(d)",
+    "exchange": "libc.renameat2(-100, b'one', -100, b'two', 2); open('one', 'a').write('x')",
     "other-folder": "open(os.path.join(OTHER, 'kept.txt'), 'w').write('new'); open(os.path.join(OTHER, 'new.txt'), 'w').write('new')",
 }
 PROGRAM = (
-    "import mmap, os, pathlib, shutil, socket, sqlite3, threading, json, sys\nHERE, OTHER = sys.argv[1:3]\nprint(os.getcwd() == HERE)\n"
+    "import ctypes, mmap, os, pathlib, shutil, socket, sqlite3, threading, json, sys\nHERE, OTHER, TMP = sys.argv[1:4]\n"
+    "MARKED = os.path.exists('marks'); libc = ctypes.CDLL(None)\n"
+    "move = os.rename if os.stat(TMP).st_dev == os.stat(OTHER).st_dev else shutil.move\nprint(os.getcwd() == HERE)\n"
 )
 
 
@@ -89,10 +111,24 @@ def make(folder):
     (folder / "link.txt").symlink_to("linked.txt")
     (folder / "link2.txt").symlink_to("linked.txt")
     os.link(folder / "hard.txt", folder / "hard2.txt")
-    for name in ("sub/in.txt", "folder/deep/x", "folder2/y", "tree/a/b/c", "tree2/a"):
+    names = "sub/in.txt folder/deep/x folder2/y tree/a/b/c tree2/a file latest/m latest2/m run7/m run7/new closed/y norights/y"
+    for name in f"{names} out.pt pair1 pair3 pair5 marked marked2 one two".split():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
-
+    (folder / "closed").chmod(0o555)
+    for number in (1, 3, 5):
+        os.link(folder / f"pair{number}", folder / f"pair{number + 1}")
+    for name in ("timed", "timed2"):
+        (folder / name).symlink_to("a.txt")
+    for name in ("pipe", "pipe2"):
+        os.mkfifo(folder / name)
+    for name in ("sparse.bin", "sparse2.bin"):
+        with (folder / name).open("wb") as file:
+            file.truncate(8 << 20)
+    with suppress(OSError):
+        for name in ("marked", "marked2"):
+            os.setxattr(folder / name, "user.note", b"1")
+        (folder / "marks").touch()
     with sqlite3.connect(folder / "runs.db") as database:
         database.execute("create table t(x)")
     database.close()
@@ -102,13 +138,18 @@ def make(folder):
     return folder
 
 
-def snapshot(folder):
-    """Of each path: kind, mode, time, bytes or what a link names, and which names are one file."""
+def snapshot(folder, *, names=True):
+    """Of each path: kind, mode, time, owner, bytes or what a link names, marks, whether it takes room; and how many names the file has."""
     found = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         facts = path.lstat()
         text = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        mine = (stat.S_IFMT(facts.st_mode), stat.S_IMODE(facts.st_mode), facts.st_mtime_ns, text, facts.st_nlink, facts.st_uid)
+        mine = (stat.S_IFMT(facts.st_mode), stat.S_IMODE(facts.st_mode), facts.st_mtime_ns, text, facts.st_uid)
+        mine += (
+            facts.st_nlink if names or path.is_dir() else 0,
+            facts.st_blocks * 512 > 1 << 20,
+            tuple(os.listxattr(path, follow_symlinks=False)),
+        )
         found[str(path.relative_to(folder))] = mine
     return found
 
@@ -136,20 +177,29 @@ def viewed(kind, *roots, **options):
         pytest.skip(f"not on this machine: {error.message}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_way_to_write_leaves_all_as_it_was(place, kind):
+@pytest.mark.parametrize("kind", [*KINDS, "undo from memory"])
+def test_every_way_to_write_leaves_all_as_it_was(place, kind, monkeypatch, request):
     project, other, temporary = place
-    before, before_other = snapshot(project), snapshot(other)
+    names = kind != "undo from memory"
+    if not names:  # what is kept of files is on another file system
+        if not os.access("/dev/shm", os.W_OK):
+            pytest.skip("no /dev/shm")
+        kind, temporary = "undo", Path(tempfile.mkdtemp(dir="/dev/shm", prefix="dynadiag-test-"))
+        request.addfinalizer(lambda: shutil.rmtree(temporary))
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    before, before_other = snapshot(project, names=names), snapshot(other)
     program = PROGRAM + "".join(f"print({name!r}, flush=True)\n{code}\n" for name, code in WAYS.items())
     with viewed(kind, project) as view:
-        command = command_in(view, [sys.executable, "-c", program, str(project), str(other)])
+        command = command_in(view, [sys.executable, "-c", program, str(project), str(other), str(temporary)])
         done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.split()) == (0, ["True", *WAYS]), done.stderr
+        (temporary / "out.pt").unlink()
         assert {Path(one).name for one in touched(view)["dropped"]} & {"a.txt", "log.csv", "best.pt"}
         assert "network" not in touched(view)
-        assert snapshot(project) == before, "while the view still lasts"
+        assert snapshot(project, names=names) == before, "while the view still lasts"
         assert list(Path(view.undo).glob("view-*")) == []
-    assert snapshot(project) == before
+    assert snapshot(project, names=names) == before
     assert snapshot(other) == before_other
     assert list(temporary.iterdir()) == []
 
@@ -329,7 +379,8 @@ def test_a_user_without_rights_has_a_view_too(place, kind):
             if ended is not None:
                 os._exit(ended.follow())
             os.chdir(project)
-            words = {"HERE": str(project), "OTHER": str(other)}
+            words = {"HERE": str(project), "OTHER": str(other), "TMP": str(temporary), "MARKED": (project / "marks").exists()}
+            words |= {"libc": ctypes.CDLL(None), "move": os.rename}
             exec("import mmap, os, pathlib, shutil, socket, sqlite3, threading\n" + "\n".join(WAYS.values()), words)
             status = 0
         except BaseException:
@@ -433,6 +484,6 @@ def test_a_file_of_which_no_copy_can_be_kept_is_not_changed(place, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Undo, "_copy", refuse)
+    monkeypatch.setattr(Undo, "_copied", refuse)
     with pytest.raises(PermissionError):
-        Undo(temporary / "files", 1 << 20).save(str(project / "folder"))
+        Undo(temporary / "files", 1 << 20).save(str(project / "a.txt"), "content")
