@@ -22,7 +22,7 @@ def fallback_advice(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
 def why_nothing(fallback: Fallback) -> str | None:
     """Why there is no advice about this fallback; None where there is some."""
     reason = _REASONS.get(fallback.kind, "dynadiag knows no change that removes this")
-    return None if fallback.advice or fallback.breaks else f"nothing is advised: {reason}"
+    return None if fallback.advice or fallback.breaks else reason
 
 
 def _environment(fallback: Fallback, run: Run) -> tuple[Advice, ...]:

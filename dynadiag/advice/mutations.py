@@ -127,7 +127,7 @@ def why_nothing(mutation: Mutation) -> str | None:
     """Why there is no advice about this mutation, and where the ways out are described; None where it needs none."""
     if mutation.advice or _is_free(mutation):
         return None
-    return f"nothing is advised: what else depends on this write is not recorded (`dynadiag rule {mutation.code}` shows possible changes)"
+    return f"what else depends on this write is not recorded (`dynadiag rule {mutation.code}` shows possible changes)"
 
 
 def _is_free(mutation: Mutation) -> bool:

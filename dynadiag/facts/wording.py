@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import resume_line, source_function
 from dynadiag.model.digest import rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
+from dynadiag.model.words import base_name, listed, plural, short_place, unique
 
+__all__ = [
+    "NO_RECORDS",
+    "base_name",
+    "frame_location",
+    "frame_ranks",
+    "frame_text",
+    "listed",
+    "notebook_of",
+    "plural",
+    "rank_text",
+    "script_arguments",
+    "short_place",
+    "times",
+    "unique",
+]
 NO_RECORDS = "No compilation was recorded"
 """How the title begins of the finding that says so."""
 _RUNS_SHOWN = 8
-_OF_PACKAGES = frozenset({"__init__.py", "__main__.py"})
-"""Files that every package has, so that their name alone says nothing."""
 _PYTHON = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?(?:\.exe)?$", re.IGNORECASE)
-
-
-def plural(count: int, singular: str, many: str | None = None) -> str:
-    """The count with its noun: "1 event", "3 events"."""
-    return f"{count} {singular if count == 1 else many or singular + 's'}"
 
 
 def times(count: int) -> str:
     """`once`, `2 times`."""
     return "once" if count == 1 else plural(count, "time")
-
-
-def base_name(path: str) -> str:
-    """The last part of a path of any system: logs come from foreign machines."""
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
-
-
-def short_place(location: Location | None) -> str:
-    """`train.py:12`, or `train.py` without a line, or "an unknown place"; of a package's own file also the package: `app/__init__.py:3`."""
-    if location is None:
-        return "an unknown place"
-    name = base_name(location.file)
-    if name in _OF_PACKAGES and (package := base_name(location.file.replace("\\", "/").rstrip("/")[: -len(name) - 1])):
-        name = f"{package}/{name}"
-    return name if location.line is None else f"{name}:{location.line}"
 
 
 def frame_text(frame: Frame | None) -> str:
@@ -74,15 +68,10 @@ def rank_text(run: Run, processes: Iterable[int]) -> str:
     return f"process{'es' if len(names) > 1 else ''} {listed(names, limit=_RUNS_SHOWN)}"
 
 
-def unique(values: Iterable[str]) -> tuple[str, ...]:
-    """The values once each, in their first order."""
-    return tuple(dict.fromkeys(values))
-
-
-def listed(values: Sequence[str], *, limit: int = 3, between: str = ", ") -> str:
-    """A list that stays short: "a, b, c and 4 more"."""
-    shown = between.join(values[:limit])
-    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
+def frame_ranks(run: Run, frames: Iterable[str | None]) -> str:
+    """Which ranks or processes have these frames (by id), worded by `rank_text`."""
+    found = (run.frame(frame) for frame in frames if frame is not None)
+    return rank_text(run, {frame.key.process for frame in found if frame is not None})
 
 
 def script_arguments(run: Run) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from dynadiag.errors import DynadiagError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
+from dynadiag.model import applied_advice
+from dynadiag.model.clauses import Unadvised
 from dynadiag.model.report import Advice, Finding, Report
 
 _SKIPS = "compiled calls no longer do this"
@@ -75,8 +77,8 @@ def _named(made: Iterable[Candidate], sources: Sources, whys: list[str]) -> Iter
 
 def _unadvised(finding: Finding) -> str:
     """The report's own reason why nothing is advised."""
-    _, said, reason = finding.why.partition("nothing is advised: ")
-    return f"nothing is advised: {reason.partition('; ')[0].rstrip('.')}" if said else "nothing is advised"
+    reason = next((clause.reason for clause in finding.clauses if isinstance(clause, Unadvised)), "")
+    return f"nothing is advised: {reason}" if reason else "nothing is advised"
 
 
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dynadiag.model.clauses import Clause
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
 from dynadiag.model.run import Guard, Run
+from dynadiag.model.sentences import sentences
 
 SCHEMA_VERSION = 1
 
@@ -235,7 +237,10 @@ class RankDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One entry of the ranked list. `rank` orders it (smaller is first) and is derived from the numbers that the text shows."""
+    """One entry of the ranked list. `rank` orders it (smaller is first) and is derived from the numbers that the text shows.
+
+    `clauses` are what it claims, the most important first; `why` is the same in sentences.
+    """
 
     id: str
     fingerprint: str
@@ -243,11 +248,16 @@ class Finding:
     severity: Severity
     title: str
     where: Location | None
-    why: str
+    clauses: tuple[Clause, ...]
     fix: tuple[Advice, ...]
     cost: Cost | None
     evidence: tuple[str, ...]
     rank: tuple[float, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """What it claims, in sentences."""
+        return sentences(self.clauses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from dynadiag.model.clauses import Cause, Effect
 from dynadiag.model.location import Location
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.mutation_graphs import read_nodes
 
-WHY = (
-    "A failed `assert` on a tensor raises RuntimeError in compiled code, where it is an operator of the graph, and AssertionError in "
-    "eager: an `except AssertionError` around the call does not catch it."
+CLAUSES = (
+    Cause("In compiled code an `assert` on a tensor is an operator of the graph and raises RuntimeError; eager raises AssertionError"),
+    Effect("An `except AssertionError` around the call does not catch it"),
 )
+"""What its finding claims."""
 _RAISED = "RuntimeError: "
 _OPERATOR = "_assert_async"
 

@@ -18,6 +18,7 @@ from dynadiag.facts.statements import recorded_function
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line, source_function
 from dynadiag.facts.wording import base_name, frame_text, plural
 from dynadiag.model import codes
+from dynadiag.model.clauses import EndedProgram, Happened, Quoted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding
 from dynadiag.model.run import Frame, Problem, Run
@@ -189,7 +190,6 @@ def _finding(
     """`failure`: what torch said, and its line that says what is wrong."""
     said, message = failure
     ended = _that_ended(run, said, frames[0].key.process) is not None
-    why = f"{frame_text(known)}: {message.rstrip('.')}; {plural(len(frames), 'compilation')} failed."
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.COMPILATION_FAILED, where, kind), run),
@@ -197,7 +197,11 @@ def _finding(
         severity=codes.severity_of(codes.COMPILATION_FAILED),
         title=title,
         where=where if resume_line(known.name) is not None else _with_code(where, run),  # the line of the break is not what failed
-        why=f"{why} This exception ended the program." if ended else why,
+        clauses=(
+            Quoted(message.rstrip("."), by=frame_text(known)),
+            Happened(f"{plural(len(frames), 'compilation')} failed"),
+            *((EndedProgram(),) if ended else ()),
+        ),
         fix=failure_advice(said, kind, run, frames[0]),
         cost=None,
         evidence=tuple(frame.id for frame in frames)[:20],

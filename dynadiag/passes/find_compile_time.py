@@ -11,6 +11,7 @@ from dynadiag.facts.lookups import frames_by_code
 from dynadiag.facts.user_frames import entry_stack, function_words, own_frame
 from dynadiag.facts.wording import frame_location, listed, plural, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Cause, Clause, Effect, Happened
 from dynadiag.model.location import Location
 from dynadiag.model.report import CompileTime, Cost, Finding, FrameTime, PassResult
 from dynadiag.model.run import CompileMetrics, Frame, Phase, Run
@@ -175,7 +176,7 @@ def _findings(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> t
     )
 
 
-def _finding(code: str, title: str, where: Location | None, why: str, cost: Cost, evidence: tuple[str, ...]) -> Finding:
+def _finding(code: str, title: str, where: Location | None, clauses: tuple[Clause, ...], cost: Cost, evidence: tuple[str, ...]) -> Finding:
     return Finding(
         id="n0",
         fingerprint="",
@@ -183,7 +184,7 @@ def _finding(code: str, title: str, where: Location | None, why: str, cost: Cost
         severity=codes.severity_of(code),
         title=title,
         where=where,
-        why=why,
+        clauses=clauses,
         fix=(),
         cost=cost,
         evidence=evidence,
@@ -206,22 +207,22 @@ def _restarts(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> I
     if lost < RESTART_S or lost < RESTART_SHARE * (total.total_s or 0.0):
         return
     guilty = sorted((frame for frame in run.frames if _lost(times, frame) > 0), key=lambda frame: -_lost(times, frame))
-    reasons = unique(restart_reason for frame in guilty for restart_reason in _restart_reasons(frame))
-    because = f" torch's reasons: {listed(reasons)}." if reasons else " torch recorded no reason."
+    reasons = unique(one for frame in guilty for one in _restart_reasons(frame))
+    because = f"torch's reasons: {listed(reasons)}" if reasons else "torch recorded no reason"
     broken = {event.frame for event in run.breaks}
     by_break = sum(1 for frame in guilty if frame.id in broken and not all(map(_NO_BREAK.match, _restart_reasons(frame) or ("",))))
     them = "It" if len(guilty) == 1 else f"{by_break} of these frames" if by_break < len(guilty) else "All of these frames"
-    cure = (
-        f" {them} broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved."
-        if by_break
-        else ""
-    )
-    why = (
-        f"Dynamo restarted {plural(len(guilty), 'frame')} after it had traced part of {'it' if len(guilty) == 1 else 'them'}: "
-        f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away.{because}{cure}"
+    cure = f"{them} broke the graph, and Dynamo restarts a frame at each break: without the break, that time would be saved"
+    clauses = (
+        Happened(
+            f"Dynamo restarted {plural(len(guilty), 'frame')} after it had traced part of {'it' if len(guilty) == 1 else 'them'}: "
+            f"{lost:.1f} s of {total.total_s or 0.0:.1f} s of compile time were thrown away"
+        ),
+        Cause(because),
+        *((Effect(cure),) if by_break else ()),
     )
     title = f"Restarts threw away {lost:.1f} s of compile time"
-    yield _finding(codes.RESTARTS, title, _where(guilty[0], run), why, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
+    yield _finding(codes.RESTARTS, title, _where(guilty[0], run), clauses, _seconds(lost), tuple(frame.id for frame in guilty[:10]))
 
 
 def _lost(times: Mapping[str, FrameTime], frame: Frame) -> float:
@@ -236,12 +237,15 @@ def _slow(run: Run, total: CompileTime, times: Mapping[str, FrameTime]) -> Itera
             continue
         parts = sorted(_added(time.phases for time in timed).items(), key=lambda item: -item[1])
         first = frames[0]
-        why = (
-            f"{plural(len(timed), 'compilation')} of {short_place(frame_location(first))}: "
-            f"{', '.join(f'{name} {value:.1f} s' for name, value in parts)}; {100 * seconds / (total.total_s or seconds):.0f} % of all."
+        clauses = (
+            Happened(
+                f"{plural(len(timed), 'compilation')} of {short_place(frame_location(first))}: "
+                f"{', '.join(f'{name} {value:.1f} s' for name, value in parts)}"
+            ),
+            Happened(f"That is {100 * seconds / (total.total_s or seconds):.0f} % of all compile time"),
         )
         title = f"Compiling {function_words(first.name, first.file)} took {seconds:.1f} s"
-        yield _finding(codes.SLOW_COMPILE, title, _where(first, run), why, _seconds(seconds), tuple(time.frame for time in timed[:10]))
+        yield _finding(codes.SLOW_COMPILE, title, _where(first, run), clauses, _seconds(seconds), tuple(time.frame for time in timed[:10]))
 
 
 def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
@@ -255,13 +259,16 @@ def _uncached(run: Run, times: Mapping[str, FrameTime]) -> Iterable[Finding]:
     if not refused or seconds < UNCACHED_S:
         return
     reasons = unique(why.strip().partition("\n")[0] for why in refused.values() if why)
-    because = f" torch's reasons: {listed(reasons)}." if reasons else ""
     first = next(frame for frame in run.frames if frame.id in refused)
     count = plural(len(refused), "compilation")
-    why = f"torch did not store the result of {count}, so each start of the program compiles them again.{because}"
+    them = "it" if len(refused) == 1 else "them"
+    clauses = (
+        Happened(f"torch did not store the result of {count}, so each start of the program compiles {them} again"),
+        *((Cause(f"torch's reasons: {listed(reasons)}"),) if reasons else ()),
+    )
     evidence = tuple(frame for frame in refused if frame is not None)[:10]
     yield _finding(
-        codes.UNCACHED, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), why, _seconds(seconds), evidence
+        codes.UNCACHED, f"{seconds:.1f} s of compile time cannot be cached", _where(first, run), clauses, _seconds(seconds), evidence
     )
 
 

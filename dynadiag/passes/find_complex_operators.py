@@ -5,8 +5,9 @@ from __future__ import annotations
 from dynadiag.facts.complex_operators import complex_operators
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
-from dynadiag.facts.wording import listed, plural, rank_text, unique
+from dynadiag.facts.wording import frame_ranks, listed, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Effect, Happened, OnProcesses, Unadvised
 from dynadiag.model.graph import Graph, Node
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -30,7 +31,7 @@ def _finding(place: Location | None, uses: list[tuple[Graph, Node]], mark: str, 
     graphs = unique(graph.id for graph, _ in uses)
     names = listed([f"`{name}`" for name in unique(node.target.removeprefix("torch.ops.") for _, node in uses)], limit=4)
     here = "This line" if place is not None and place.line is not None and place.code else "The compiled code"
-    on = rank_text(run, {frame.key.process for graph, _ in uses if (frame := run.frame(graph.frame)) is not None})
+    who = frame_ranks(run, (graph.frame for graph, _ in uses))
     calls = plural(len(uses), "operator")
     return Finding(
         id="",
@@ -39,10 +40,11 @@ def _finding(place: Location | None, uses: list[tuple[Graph, Node]], mark: str, 
         severity=codes.severity_of(codes.COMPLEX_OPERATORS),
         title=f"{calls} on complex numbers {'is' if len(uses) == 1 else 'are'} not compiled",
         where=place,
-        why=(
-            f"{here} has {calls} on complex numbers in {plural(len(graphs), 'graph')} ({listed(list(graphs), limit=4)}): {names}. Inductor "
-            f"generates no code for them and calls them one by one, as eager does{f'; on {on}' if on else ''}. Nothing is advised: whether "
-            "real numbers would do (`torch.view_as_real`) is not recorded."
+        clauses=(
+            Happened(f"{here} has {calls} on complex numbers in {plural(len(graphs), 'graph')} ({listed(graphs, limit=4)}): {names}"),
+            Effect("Inductor generates no code for them and calls them one by one, as eager does"),
+            *((OnProcesses(who),) if who else ()),
+            Unadvised("whether real numbers would do (`torch.view_as_real`) is not recorded"),
         ),
         fix=(),
         cost=Cost(value=float(len(uses)), unit=calls.split()[1], basis="counted"),

@@ -13,9 +13,11 @@ from dynadiag.facts.lookups import is_from_text, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_entry, own_frame
 from dynadiag.facts.wording import frame_text, listed, plural, times, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Cause, Clause, Effect, Happened, Quoted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Problem, Run
+from dynadiag.model.sentences import capital
 from dynadiag.passes.base import Priority
 from dynadiag.trace.stacks import printed_stack
 
@@ -101,7 +103,9 @@ def _operators(problem: Problem) -> list[tuple[str, str]]:
     return [(reason, operator) for reason, operator in pairs if not any(name in operator for name in _PLUMBING)]
 
 
-def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Advice, ...], group: Sequence[Problem], run: Run) -> Finding:
+def _made(
+    code: str, title: str, where: Location | None, clauses: tuple[Clause, ...], fix: tuple[Advice, ...], group: Sequence[Problem], run: Run
+) -> Finding:
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(code, where, title.partition(":")[0]), run),
@@ -109,7 +113,7 @@ def _made(code: str, title: str, where: Location | None, why: str, fix: tuple[Ad
         severity=codes.severity_of(code),
         title=title,
         where=where,
-        why=why,
+        clauses=clauses,
         fix=fix,
         cost=Cost(value=float(len(_unit(code, group))), unit=_UNITS.get(code, "graphs"), basis="counted"),
         evidence=unique(problem.frame for problem in group if problem.frame)[:20],
@@ -126,9 +130,9 @@ def _skipped(group: Sequence[Problem], run: Run) -> Finding:
     reason = _first(group[0].text)
     short = reason.removeprefix("skipping cudagraphs due to ").removeprefix("skipping cudagraph due to ")
     frames = _frames(group, run)
-    why = f"torch: {reason}. {frames[:1].upper()}{frames[1:]} ran kernel by kernel, without a CUDA graph."
+    clauses = (Quoted(reason, by="torch"), Effect(f"{capital(frames)} ran kernel by kernel, without a CUDA graph"))
     return _made(
-        codes.CUDA_GRAPH_SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), why, skip_advice(reason), group, run
+        codes.CUDA_GRAPH_SKIPPED, f"CUDA graphs were skipped: {short}", _where(group[0], run), clauses, skip_advice(reason), group, run
     )
 
 
@@ -141,16 +145,15 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     on_cpu = _on_cpu(first, run) if any("cpu" in word or "evice" in word for word in reasons) else ()
     parts, kept = int(match["parts"]), int(match["kept"])
     outside = [f"{name} ({reason})" for name, reason in zip(names, _each(operators, names), strict=True)]
-    sentences = [
-        f"Inductor partitioned {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph.",
-        f"Outside of CUDA graphs run: {listed(outside, limit=4)}.",
-    ]
-    if on_cpu:
-        sentences.append(f"On the CPU: {listed(on_cpu, limit=4)}.")
-    if any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators):
-        sentences.append("Inductor generated C++ code for its CPU operators, which needs a C++ compiler.")
+    on_host = any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators)
+    clauses = (
+        Happened(f"Inductor partitioned {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph"),
+        Effect(f"Outside of CUDA graphs run: {listed(outside, limit=4)}"),
+        *((Cause(f"On the CPU: {listed(on_cpu, limit=4)}"),) if on_cpu else ()),
+        *((Effect("Inductor generated C++ code for its CPU operators, which needs a C++ compiler"),) if on_host else ()),
+    )
     title = f"Part of the graph runs outside its CUDA graph: {listed(reasons)}"
-    return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), " ".join(sentences), partition_advice(reasons, on_cpu, names), group, run)
+    return _made(codes.CUDA_GRAPH_CUT, title, _where(first, run), clauses, partition_advice(reasons, on_cpu, names), group, run)
 
 
 def _each(operators: Sequence[tuple[str, str]], names: Sequence[str]) -> Iterator[str]:
@@ -168,18 +171,20 @@ def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
 def _again(group: Sequence[Problem], run: Run) -> Finding:
     if (warned := _WARNED.match(group[0].text)) is not None:
         met = f"torch has met {warned['count']} distinct sizes of an input"
-        why = f"{met}. Each that comes again is recorded as a CUDA graph of its own, which takes time and keeps memory."
-        return _made(codes.CUDA_GRAPH_AGAIN, f"CUDA graphs: {met}", None, why, rerecord_advice("another size"), group, run)
+        each = Effect("Each that comes again is recorded as a CUDA graph of its own, which takes time and keeps memory")
+        return _made(
+            codes.CUDA_GRAPH_AGAIN, f"CUDA graphs: {met}", None, (Happened(met), each), rerecord_advice("another size"), group, run
+        )
     found = [match for problem in group if (match := _COUNT.match(problem.text))]
     reason = _first(found[-1]["why"])
     said = reason if reason.startswith(("another", "it follows")) else f"torch: {reason}"
     graphs = len({problem.frame for problem in group})
     first = "the first" if graphs == 1 else "the first of each graph"
     least = "at least " if any(int(match["count"]) >= _AT_MOST for match in found) else ""
-    again = f"{least}{plural(len(group), 'more recording')} after {first}: {said}."
-    why = f"{again[0].upper()}{again[1:]} Each recording runs the kernels once and keeps memory."
+    again = f"{least}{plural(len(group), 'more recording')} after {first}: {said}"
+    clauses = (Happened(capital(again)), Effect("Each recording runs the kernels once and keeps memory"))
     title = f"CUDA graphs were re-recorded: {least}{times(len(group))}"
-    return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), why, rerecord_advice(reason), group, run)
+    return _made(codes.CUDA_GRAPH_AGAIN, title, _where(group[-1], run), clauses, rerecord_advice(reason), group, run)
 
 
 def _never(group: Sequence[Problem], run: Run) -> Finding:
@@ -189,12 +194,13 @@ def _never(group: Sequence[Problem], run: Run) -> Finding:
             counts[problem.frame] = max(counts.get(problem.frame, 0), int(match["count"]))
     met = sum(counts.values())
     least = "at least " if max(counts.values()) >= _AT_MOST else ""
-    why = (
-        f"{_frames(group, run)} met {least}{met:,} sizes (or other numbers), and torch recorded a CUDA graph for none of them: the first "
-        "call with a size only warms up, the second one records. So far all ran kernel by kernel."
+    clauses = (
+        Happened(f"{_frames(group, run)} met {least}{met:,} sizes (or other numbers), and torch recorded a CUDA graph for none of them"),
+        Cause("The first call with a size only warms up, the second one records"),
+        Effect("So far all ran kernel by kernel"),
     )
     title = f"No CUDA graph was recorded: {least}{met:,} sizes met"  # what stands before the colon names the finding
-    return _made(codes.CUDA_GRAPH_NEVER, title, _where(group[0], run), why, (SIZES_THAT_REPEAT,), group, run)
+    return _made(codes.CUDA_GRAPH_NEVER, title, _where(group[0], run), clauses, (SIZES_THAT_REPEAT,), group, run)
 
 
 def _frames(group: Sequence[Problem], run: Run) -> str:

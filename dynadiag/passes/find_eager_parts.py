@@ -10,6 +10,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Basis, Cause, Effect, Happened
 from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -43,12 +44,8 @@ def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], m
     whole = compiled_work(run)
     share = None if whole is None or not whole.operators else operators / whole.operators
     others = unique(short_place(place) for _, place in group[1:] if place is not None)
-    on = rank_text(run, {entry.process for entry, _ in group})
-    rest = (
-        ""
-        if whole is None or share is None
-        else f"; of all {whole.operators:,} operators that were counted, in one call each, {whole.compiled:,} run compiled"
-    )
+    on = rank_text(run, {one.process for one, _ in group})
+    rest = "" if whole is None or share is None else f"; of all {whole.operators:,} operators counted, {whole.compiled:,} run compiled"
     return Finding(
         id="",
         fingerprint=mark,
@@ -56,11 +53,14 @@ def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], m
         severity="note" if share is not None and share < _SMALL else "warning",
         title=f"{'Submodule' if is_module else 'Method'} of a compiled module runs eagerly: {name}",
         where=where,
-        why=(
-            f"called {plural(calls, 'time')}{_inside(work, where)}{f' on {on}' if on else ''}"
-            f"{f', also at {listed(others)}' if others else ''}; a call that was "
-            f"looked at ran {plural(operators, 'operator')}, none of them compiled{rest}. What `torch.compile` gives for {module} compiles "
-            f"calls of the module itself and hands `{part}` on as it was; a backward through it is not compiled either."
+        clauses=(
+            Happened(
+                f"Called {plural(calls, 'time')}{_inside(work, where)}{f' on {on}' if on else ''}"
+                f"{f', also at {listed(others)}' if others else ''}"
+            ),
+            Basis(f"One of these calls was counted: it ran {plural(operators, 'operator')}, none of them compiled{rest}"),
+            Cause(f"`torch.compile({module})` compiles calls of the module itself; its `{part}` is the uncompiled one"),
+            Effect("A backward through it is not compiled either"),
         ),
         fix=compile_part(part, is_module=is_module, where=where),
         cost=Cost(value=float(operators), unit="operator a call" if operators == 1 else "operators a call", basis="counted"),

@@ -11,6 +11,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.user_frames import own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
+from dynadiag.model.clauses import Clause, Effect, Happened, OnProcesses, Unadvised
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, PassResult
 from dynadiag.model.run import BreakEvent, Problem, Run
@@ -32,13 +33,13 @@ _ALL_AT_ONCE = Advice(
 
 def find_failed_exports(run: Run) -> PassResult:
     """One finding for each line at which an export stopped."""
-    failed: dict[tuple[object, ...], dict[str, Finding]] = {}
+    failed: dict[tuple[object, ...], dict[tuple[Clause, ...], Finding]] = {}
     for problem in run.problems:
         asked = _asking(problem, run) if problem.kind in (KIND, EXPORTED) else None
         at = (problem.process, asked)
         if problem.kind == KIND:
             finding = _finding(problem, run)
-            failed.setdefault(at, {}).setdefault(finding.why, finding)
+            failed.setdefault(at, {}).setdefault(finding.clauses, finding)
         elif problem.kind == EXPORTED:  # what tries one way of exporting after the other (`torch.onnx`) has found one
             failed.pop(at, None)
     return PassResult(findings=tuple(finding for group in failed.values() for finding in group.values()))
@@ -53,10 +54,9 @@ def _finding(problem: Problem, run: Run) -> Finding:
     text = " ".join(message.strip().partition("\n\n")[0].split())[:_LONGEST].rstrip(". ")
     calls = "The program exports" if asked is None else f"The program exports at {short_place(asked)}"
     stopped = "it failed" if place is None else f"tracing stopped at {short_place(place)}"
-    on = rank_text(run, (problem.process,))
+    who = rank_text(run, (problem.process,))
     fixes, reason = ((), "") if place is None else _of_same_break(problem, message, place, run)
     undecided = (_ALL_AT_ONCE,) if _UNDECIDED.search(message) else ()
-    nothing = "" if fixes or not reason else f" Nothing is advised for the line itself: {reason}."
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.EXPORT_FAILED, where), run),
@@ -64,7 +64,12 @@ def _finding(problem: Problem, run: Run) -> Finding:
         severity=codes.severity_of(codes.EXPORT_FAILED),
         title=codes.title_of(codes.EXPORT_FAILED),
         where=None if where is None else replace(where, function=source_function(where.function)),
-        why=f"{calls}, and {stopped}: {text}{f'; on {on}' if on else ''}. An export needs the whole program in one graph.{nothing}",
+        clauses=(
+            Happened(f"{calls}, and {stopped}: {text}"),
+            *((OnProcesses(who),) if who else ()),
+            Effect("An export needs the whole program in one graph"),
+            *((Unadvised(reason, of="the line itself"),) if reason and not fixes else ()),
+        ),
         fix=(*fixes, *undecided),
         cost=None,
         evidence=(),

@@ -8,10 +8,12 @@ from dataclasses import replace
 from dynadiag.advice.fallbacks import why_nothing
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import code_key
-from dynadiag.facts.wording import NO_RECORDS, frame_text, listed, plural
+from dynadiag.facts.wording import NO_RECORDS, frame_text, listed
 from dynadiag.model import codes
+from dynadiag.model.clauses import Clause, Counted, Happened, Unadvised
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult
 from dynadiag.model.run import Frame, Run
+from dynadiag.model.sentences import capital
 from dynadiag.passes.base import Priority
 from dynadiag.passes.break_sites import break_sites
 from dynadiag.passes.failed_compilations import failed_compilations
@@ -66,7 +68,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         severity=codes.severity_of(codes.NOTHING_COMPILED),
         title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eagerly"),
         where=nothing.where,
-        why=f"{nothing.reason}.",
+        clauses=(Happened(capital(nothing.reason)),),
         fix=fix or _of_all(entries),
         cost=Cost(value=float(len(run.frames)), unit="frames skipped", basis="counted") if run.frames else None,
         evidence=(*(entry.id for entry in entries), *(frame.id for frame in run.frames))[:20],
@@ -102,12 +104,19 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
             severity=codes.severity_of(CODES[entry.kind]),
             title=codes.title_of(CODES[entry.kind]),
             where=entry.own_frame,
-            why="; ".join(filter(None, (entry.reason, plural(entry.events, "record"), why_nothing(entry)))) + ".",
+            clauses=tuple(_clauses(entry)),
             fix=entry.advice,
             cost=Cost(value=float(entry.events), unit="records", basis="counted"),
             evidence=(entry.id,) if entry.frame is None else (entry.id, entry.frame),
             rank=(float(_rank(entry, whole)), 0.0, -float(entry.events)),
         )
+
+
+def _clauses(entry: Fallback) -> Iterable[Clause]:
+    yield Happened(entry.reason)
+    yield Counted(entry.events, "record")
+    if (reason := why_nothing(entry)) is not None:
+        yield Unadvised(reason)
 
 
 def _rank(entry: Fallback, whole: bool) -> Priority:

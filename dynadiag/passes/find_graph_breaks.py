@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.graph_breaks import MOST_FIXES
@@ -14,8 +14,22 @@ from dynadiag.changes.train_step import COMPILE_APART, OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
-from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
+from dynadiag.facts.wording import listed, rank_text, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import (
+    Basis,
+    Cause,
+    Clause,
+    Counted,
+    Doubt,
+    Effect,
+    GraphsAround,
+    Happened,
+    LeftEager,
+    ResumedIn,
+    StoppedAt,
+    Unadvised,
+)
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, PassResult, Severity
 from dynadiag.model.run import Run
@@ -131,7 +145,7 @@ def _finding(
         severity="error" if any(site.fullgraph for site in group) else _severity(group),
         title=_title(run, group),
         where=_where(group),
-        why=_why(run, group, beside, fix, no_graph=no_graph),
+        clauses=tuple(_clauses(run, group, beside, fix, no_graph=no_graph)),
         fix=fix,
         cost=_cost(group),
         evidence=_evidence(group, skips),
@@ -228,28 +242,26 @@ def _function(run: Run, frame_id: str, the: str = "The") -> str:
     return name if line is None else f"{the} rest of {name} after line {line}"
 
 
-def _why(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequence[Advice], *, no_graph: bool) -> str:
-    events, sites = sum(site.events for site in group), len(group)
-    parts = [f"{plural(events, 'break event')} at {plural(sites, 'site')}{_times(run, group)}"]
-    if is_train_step(group):
-        parts[0] += f": {', '.join(train_step_lines(group))}"
-    else:
-        parts.extend(_inside(group))
-    parts.extend(unique(refusal for site in group if (refusal := _refusal(run, site))))
-    parts.extend(unique(named for site in group if not is_train_step(group) and (named := _skipped(site))))
-    parts.extend(_consequence(run, group, no_graph=no_graph))
+def _clauses(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: Sequence[Advice], *, no_graph: bool) -> Iterator[Clause]:
+    events, sites, together = sum(site.events for site in group), len(group), is_train_step(group)
+    who = rank_text(run, (process for site in group for process in site.processes))
+    yield Counted(events, "break event", sites, who=who, named=tuple(train_step_lines(group)) if together else ())
+    if not together:
+        yield from _inside(group)
+    yield from (Happened(f"The back end raised {text}") for text in unique(filter(None, (_refusal(run, site) for site in group))))
+    if not together:
+        yield from (Cause(f"What Dynamo does not enter is `{name}`") for name in unique(filter(None, map(_skipped, group))))
+    yield from _consequence(run, group, no_graph=no_graph)
     lines = "this line" if len({site.own_frame for site in group}) == 1 else "these lines"
-    parts.extend(unique(f"also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
-    if len(beside) > 1 and not is_train_step(group):
+    yield from map(Happened, unique(f"Also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
+    if len(beside) > 1 and not together:
         others = listed(unique(beside), limit=8)
-        parts.append(f"one of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))
-    parts.extend(unique(doubt for site in group for doubt in site.doubts))
+        yield Happened(f"One of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))
+    yield from map(Doubt, unique(doubt for site in group for doubt in site.doubts))
     if fix and any(site.skipped_frames for site in group):
-        parts.append("compiled with the change, it may also be recompiled")
+        yield Effect("Compiled with the change, it may also be recompiled")
     if not fix:
-        reason = OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised))
-        parts.append(f"nothing is advised: {reason}")
-    return "; ".join(parts) + "."
+        yield Unadvised(OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised)))
 
 
 def _skipped(site: GraphBreak) -> str | None:
@@ -257,7 +269,7 @@ def _skipped(site: GraphBreak) -> str | None:
     name = skipped_name(site.context or "") if "marked as skipped" in site.reason else ""
     shown = " ".join(place.code or "" for place in (site.own_frame, site.torch_frame) if place is not None)
     hidden = name and re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", shown) is None
-    return f"what Dynamo does not enter is `{name}`" if hidden else None
+    return name if hidden else None
 
 
 def _refusal(run: Run, site: GraphBreak) -> str | None:
@@ -268,25 +280,16 @@ def _refusal(run: Run, site: GraphBreak) -> str | None:
     text = first_sentence(said[1]) if said[1].strip() else ""
     known = problems_by_frame(run)
     whole = (problem.text for frame in site.frames for problem in known.get(frame, ()) if problem.kind == "backend_error")
-    found = next((first_sentence(name) for name in whole if text in name), text)
-    return f"the back end raised {found[:_LONGEST_RAISED].rstrip('.: ')}" if found else None
+    found = next((first_sentence(one) for one in whole if text in one), text)
+    return found[:_LONGEST_RAISED].rstrip(".: ") or None
 
 
-def _times(run: Run, group: Sequence[GraphBreak]) -> str:
-    where = rank_text(run, (process for site in group for process in site.processes))
-    return f" on {where}" if where else ""
-
-
-def _inside(group: Sequence[GraphBreak]) -> list[str]:
+def _inside(group: Sequence[GraphBreak]) -> Iterator[Clause]:
     """Where Dynamo really stopped, when that is inside a library."""
-    inside = [site for site in group if site.torch_frame is not None and not _is_own(site)]
-    calls = [site for site in inside if _is_reached(site)]
-    places = unique(short_place(site.torch_frame) for site in calls)
-    elsewhere = unique(short_place(site.torch_frame) for site in inside if site not in calls)
-    return [
-        *([f"Dynamo stops inside the call, at {listed(places)}"] if places else []),
-        *([f"Dynamo stops where it is called, at {listed(elsewhere)}"] if elsewhere else []),
-    ]
+    library = [(site.torch_frame, _is_reached(site)) for site in group if site.torch_frame is not None and not _is_own(site)]
+    for inside in (True, False):
+        if places := tuple(place for place, reached in library if reached is inside):
+            yield StoppedAt(places, inside)
 
 
 def _is_reached(site: GraphBreak) -> bool:
@@ -300,30 +303,23 @@ def _is_own(site: GraphBreak) -> bool:
     return own is not None and place is not None and (own.file, own.line) == (place.file, place.line)
 
 
-def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> list[str]:
-    parts: list[str] = []
+def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> Iterator[Clause]:
     eager = unique(frame for site in group for frame in site.skipped_frames)
     skip = next((site.skip_reason for site in group if site.skip_reason), None)
     if eager:
-        names = listed(unique(_function(run, frame, the="the") for frame in eager))
-        parts.append(f"not compiled because of it: {names}" + (f" ({skip.partition(': ')[0]})" if skip else ""))
+        yield LeftEager(unique(_function(run, frame, the="the") for frame in eager), "" if skip is None else skip.partition(": ")[0])
     before, after = _ids(group, "graphs_before"), _ids(group, "graphs_after")
-    if is_train_step(group):
-        parts.append(f"graphs between them: {listed(unique((*before, *after))) or 'none'}")
-    elif before or after:
-        parts.append(f"graphs before it: {listed(before) or 'none'}; after it: {listed(after) or 'none'}")
+    if is_train_step(group) or before or after:
+        yield GraphsAround(before, after, between=is_train_step(group))
     resumed = unique(frame for site in group for frame in site.resume_frames)
     compiled = [frame for frame in resumed if (found := run.frame(frame)) is None or found.outcome in ("compiled", "broke")]
-    if compiled:
-        parts.append(f"continues in {plural(len(compiled), 'compiled resume function')}")
     left = [frame for frame in resumed if frame not in compiled and frame not in eager]
-    if left:
-        parts.append(f"{plural(len(left), 'resume function')} not compiled")
+    if compiled or left:
+        yield ResumedIn(len(compiled), len(left))
     if all(site.cached for site in group):
-        parts.append("replayed from a compile cache")
+        yield Basis("Replayed from a compile cache")
     if no_graph:
-        parts.append("no graph was captured in the whole run, so no operation ran compiled")
-    return parts
+        yield Effect("No graph was captured in the whole run, so no operation ran compiled")
 
 
 def _ids(group: Sequence[GraphBreak], field: str) -> tuple[str, ...]:

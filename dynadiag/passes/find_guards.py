@@ -12,6 +12,7 @@ from dynadiag.facts.lookups import costs_of, frames_by_code, process_of
 from dynadiag.facts.user_frames import entry_stack, of_last_run, own_frame, source_function
 from dynadiag.facts.wording import frame_location, listed, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Cause, Effect, Happened
 from dynadiag.model.report import Advice, Cost, Finding, GuardReport, PassResult
 from dynadiag.model.run import Frame, Guard, Run
 from dynadiag.passes.base import Priority
@@ -160,16 +161,14 @@ def _finding(number: int, element: _Measured, reports: dict[str, GuardReport], m
         severity=codes.severity_of(codes.SLOW_GUARDS),
         title=f"Guards of `{name}`: looking up the compiled code takes {element.share:.0%} of the measured calls' time",
         where=own_frame(entry_stack(frame), run),
-        why=" ".join(
-            part
-            for part in (
-                f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; "
-                f"a lookup took {element.lookup_us:,.0f} us.",
-                "This is host time: while the device is busy, it may cost nothing." if on_device else "",
-                f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}.",
-                f"Unusual: {listed(odd)}." if odd else "",
-            )
-            if part
+        clauses=(
+            Happened(
+                f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; a lookup took "
+                f"{element.lookup_us:,.0f} us"
+            ),
+            *((Effect("This is host time: while the device is busy, it may cost nothing"),) if on_device else ()),
+            Cause(f"Most are {listed([f'{kind} ({count})' for kind, count in kinds])}"),
+            *((Cause(f"Unusual: {listed(odd)}"),) if odd else ()),
         ),
         fix=_advice(frame, run),
         cost=Cost(value=round(element.lookup_us, 3), unit="us per call", basis="measured", remark=element.how),

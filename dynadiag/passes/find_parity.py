@@ -12,6 +12,7 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Cause, Clause, Happened
 from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Run
@@ -88,7 +89,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
         severity="warning" if _only_strides(first) else "error",
         title=_title(group, name),
         where=where,
-        why=_why(group, frame),
+        clauses=tuple(_clauses(group, frame)),
         fix=(TRY_OUTSIDE,)
         if first.difference.kind == "both_raise"
         else parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
@@ -126,21 +127,21 @@ def _undeclared(wrong: Wrong) -> str | None:
     return next((write.op for write in wrong.call.writes if write.input == wrong.input and not write.declared), None)
 
 
-def _why(group: Sequence[Wrong], frame: Frame | None) -> str:
+def _clauses(group: Sequence[Wrong], frame: Frame | None) -> Iterator[Clause]:
     first = group[0]
     whose = f" of {source_function(frame.name)}" if frame is not None and frame.name else ""
     others = islice((difference for difference in first.call.differences if difference is not first.difference), _MOST_TOLD - 1)
     told = [in_words(item) for item in (first.difference, *others)]
     more = len(first.call.differences) + first.call.more_differences - len(told)
     rest = f"; and {plural(more, 'more difference')}" if more > 0 else ""
-    sharing = sharing_in_words(first.call)
-    how = "" if sharing is None else f" In that call {sharing}."
-    hidden = _undeclared(first)
-    lies = "" if hidden is None else f" {hidden} writes {readable(str(first.input))} without declaring it."
     part = "the backward of " if first.call.backward else ""
     if first.difference.kind == "both_raise":
         told = told[:1]
-    return f"In {part}{calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}.{how}{lies}"
+    yield Happened(f"In {part}{calls_in_words(wrong.call for wrong in group)}{whose}: {'; '.join(told)}{rest}")
+    if (sharing := sharing_in_words(first.call)) is not None:
+        yield Cause(f"In that call {sharing}")
+    if (hidden := _undeclared(first)) is not None:
+        yield Cause(f"{hidden} writes {readable(str(first.input))} without declaring it")
 
 
 def _parity(run: Run) -> Parity:

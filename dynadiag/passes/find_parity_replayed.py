@@ -11,6 +11,7 @@ from dynadiag.advice.parity import replay_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.wording import frame_location, plural
 from dynadiag.model import codes
+from dynadiag.model.clauses import Basis, Cause, Happened
 from dynadiag.model.graph import Graph
 from dynadiag.model.parity import CouldDiffer, Replayed
 from dynadiag.model.report import Finding, PassResult
@@ -33,7 +34,6 @@ def _finding(could_differ: CouldDiffer, graph: Graph | None, at: int, run: Run) 
     frame = run.frame(graph.frame) if graph is not None and graph.frame is not None else None
     where = could_differ.line or (None if frame is None else frame_location(frame))
     more = f"; {could_differ.others} more" if could_differ.others else ""
-    test = f" A test that shows it: {could_differ.test}." if could_differ.test else ""
     return Finding(
         id="",
         fingerprint=fingerprint(
@@ -43,9 +43,13 @@ def _finding(could_differ: CouldDiffer, graph: Graph | None, at: int, run: Run) 
         severity="warning",
         title=f"Could happen: {codes.TABLE[could_differ.code].title if could_differ.code in codes.TABLE else could_differ.title}",
         where=where,
-        why=(
-            f"Replayed and compared with eager, {could_differ.graph} {could_differ.would}: {tensor_in_words(asdict(could_differ))}{more}. "
-            f"It first shows in {could_differ.layer}.{test}"
+        clauses=(
+            Happened(
+                f"Replayed and compared with eager, {could_differ.graph} {could_differ.would}: "
+                f"{tensor_in_words(asdict(could_differ))}{more}"
+            ),
+            Cause(f"It first shows in {could_differ.layer}"),
+            *((Basis(f"A test that shows it: {could_differ.test}"),) if could_differ.test else ()),
         ),
         fix=replay_advice(could_differ.code),
         cost=None,

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
-from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
+from dynadiag.facts.wording import frame_ranks, listed, plural, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Effect, Happened, OnProcesses
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -83,10 +84,16 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
             severity=codes.severity_of(codes.DRAWN_ONCE),
             title=f"Every call repeats the first draw of Python's {called}",
             where=place,
-            why=(
-                f"{called} at {short_place(place)} was drawn once, while torch traced the code. Each call of that compiled version uses "
-                "the same draw and sets Python's generator to the state after it; eager draws again. Draw before the call and pass the "
-                "result in: torch compiles one version for each order or choice of other things than tensors."
+            clauses=(
+                Happened(f"{called} at {short_place(place)} was drawn once, while torch traced the code"),
+                Effect(
+                    "Each call of that compiled version uses the same draw and sets Python's generator to the state after it; eager draws "
+                    "again"
+                ),
+                Effect(
+                    "Draw before the call and pass the result in: torch compiles one version for each order or choice of other things than "
+                    "tensors"
+                ),
             ),
             fix=(),
             cost=Cost(value=float(len(frames)), unit="compilation" if len(frames) == 1 else "compilations", basis="counted"),
@@ -108,8 +115,7 @@ def _draws(graph: Graph) -> Iterator[tuple[str, Location | None]]:
 def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, run: Run) -> Finding:
     functions = listed([f"`np.random.{name}`" for name in unique(name for name, _ in calls)])
     graphs = unique(graph.id for _, graph in calls)
-    frames = (run.frame(graph.frame) for _, graph in calls)
-    on = rank_text(run, {frame.key.process for frame in frames if frame is not None})
+    who = frame_ranks(run, (graph.frame for _, graph in calls))
     return Finding(
         id="",
         fingerprint=mark,
@@ -117,12 +123,16 @@ def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, 
         severity=codes.severity_of(codes.NUMPY_RANDOM),
         title=f"Compiled code draws different random numbers than eager: torch replaces {functions}",
         where=place,
-        why=(
-            f"In {plural(len(graphs), 'graph')} ({listed(graphs)}) torch's own function takes the place of {functions}"
-            f"{f' at {short_place(place)}' if place is not None else ''}: it draws from torch's generator, so that `np.random.seed` has "
-            "no effect on the numbers, and NumPy's generator does not advance. To have NumPy's numbers, draw them before the call and pass "
-            "them in"
-            f"{f'; on {on}' if on else ''}."
+        clauses=(
+            Happened(
+                f"In {plural(len(graphs), 'graph')} ({listed(graphs)}) torch's own function takes the place of {functions}"
+                f"{f' at {short_place(place)}' if place is not None else ''}"
+            ),
+            Effect(
+                "It draws from torch's generator: `np.random.seed` has no effect on the numbers, and NumPy's generator does not advance"
+            ),
+            Effect("To have NumPy's numbers, draw them before the call and pass them in"),
+            *((OnProcesses(who),) if who else ()),
         ),
         fix=(),
         cost=Cost(value=float(len(calls)), unit="call" if len(calls) == 1 else "calls", basis="counted", remark="nodes of graphs"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import own_frame, project_path, source_function
 from dynadiag.facts.wording import listed, plural, short_place
 from dynadiag.model import codes
+from dynadiag.model.clauses import Basis, Clause, Doubt, Effect, Happened
 from dynadiag.model.digest import rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult, RankDifference
@@ -324,13 +325,11 @@ def _findings(numbered: Sequence[tuple[str, RankDifference]], run: Run, more: Ma
 
 
 def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str, cut: tuple[int, ...], more: int, run: Run) -> Finding:
-    texts = [
-        f"{difference.what}: {', '.join(f'{rank}: {value}' for rank, value in difference.values.items())}{_odd_text(difference)}"
-        for difference in group
-    ]
-    parts = [f"{listed(texts, limit=_SHOWN, between='; ')}.", _how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else _CONSEQUENCE[code]]
+    texts = [f"{one.what}: {', '.join(f'{rank}: {value}' for rank, value in one.values.items())}{_odd_text(one)}" for one in group]
+    clauses: list[Clause] = [Happened(listed(texts, limit=_SHOWN, between="; "))]
+    clauses.extend(_how_it_ended(run, cut) if code == codes.RANK_CUT_OFF else map(Effect, filter(None, (_CONSEQUENCE[code],))))
     if cut and code != codes.RANK_CUT_OFF:
-        parts.append(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there.")
+        clauses.append(Basis(f"The log of rank {rank_numbers(cut)} ends early, which alone can explain smaller counts there"))
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
@@ -338,7 +337,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
         severity=codes.severity_of(code),
         title=_title(code, group),
         where=group[0].location,
-        why=" ".join(part for part in parts if part),
+        clauses=tuple(clauses),
         fix=(),
         cost=Cost(value=float(len(group) + more), unit="differences", basis="counted"),
         evidence=tuple(item.id for item in group),
@@ -346,7 +345,7 @@ def _finding(number: int, code: str, group: Sequence[RankDifference], mark: str,
     )
 
 
-def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
+def _how_it_ended(run: Run, cut: tuple[int, ...]) -> Iterator[Clause]:
     """Why logs of ranks may end early; an exception of another rank is its cause (torchrun ends the rest) or its effect (a collective)."""
     over = run.info.exit_status is not None
     many = len(cut) > 1
@@ -354,7 +353,7 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
     how = f"{it} {'were' if many else 'was'} killed{' or' if over else ','} exited with os._exit" + (
         "" if over else f" or {'are' if many else 'is'} still running"
     )
-    texts = [f"{how}, so what happened there afterwards is not known and {its} counts are too small."]
+    yield Basis(f"{how}, so what happened there afterwards is not known and {its} counts are too small")
     rank_of = {process.index: process.rank for process in run.processes if process.rank is not None}
     raised = {rank_of[problem.process]: problem for problem in run.problems if problem.kind == "uncaught" and problem.process in rank_of}
     if raised:
@@ -363,11 +362,10 @@ def _how_it_ended(run: Run, cut: tuple[int, ...]) -> str:
         text = " ".join(first.text.split())[:_LONGEST_ERROR]
         others = f", and {plural(len(raised) - 1, 'more rank')} with one" if len(raised) > 1 else ""
         at = "" if where is None else f" at {short_place(where)}"
-        texts.append(f"Rank {rank} ended with an exception{at} ({text}){others}.")
-        texts.append(
-            "Which happened first is not known: launchers such as torchrun end the other ranks, and collectives fail once a rank is gone."
+        yield Happened(f"Rank {rank} ended with an exception{at} ({text}){others}")
+        yield Doubt(
+            "Which happened first is not known: launchers such as torchrun end the other ranks, and collectives fail once a rank is gone"
         )
-    return " ".join(texts)
 
 
 def _title(code: str, group: Sequence[RankDifference]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dynadiag.facts.fingerprint import Subject, fingerprints
@@ -10,6 +10,7 @@ from dynadiag.facts.launcher import first_failed
 from dynadiag.facts.rank_words import difference_in_words, group_in_words
 from dynadiag.facts.wording import plural
 from dynadiag.model import codes
+from dynadiag.model.clauses import Effect, Happened
 from dynadiag.model.digest import FirstDifference, RankComparison, RankGroup
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -54,7 +55,7 @@ def _apart(found: RankComparison) -> Iterator[Finding]:
     left = len(others) - _SHOWN
     more = f"The table of groups has {plural(left, 'more group')}." if left > 0 else ""
     alike = f"{group_in_words(largest).capitalize()} {'are alike' if len(largest.ranks) > 1 else 'is what the others are compared with'}."
-    yield _finding(codes.RANKS_APART, found, " ".join(filter(None, (*texts, more, alike))), others, _where(told[0].first))
+    yield _finding(codes.RANKS_APART, found, (*texts, more, alike), others, _where(told[0].first))
 
 
 def _other_source(found: RankComparison) -> Iterator[Finding]:
@@ -68,7 +69,7 @@ def _other_source(found: RankComparison) -> Iterator[Finding]:
         texts.append(f"{group_in_words(group).capitalize()} ran other source{files}: {shown}.")
     left = len(apart) - _SHOWN
     more = f"So did {plural(left, 'more group')}." if left > 0 else ""
-    yield _finding(codes.RANKS_SOURCE, found, " ".join(filter(None, (*texts, more))), apart, _where(apart[0].sources[0]))
+    yield _finding(codes.RANKS_SOURCE, found, (*texts, more), apart, _where(apart[0].sources[0]))
 
 
 def _collectives(found: RankComparison) -> Iterator[Finding]:
@@ -81,8 +82,8 @@ def _collectives(found: RankComparison) -> Iterator[Finding]:
         for group in apart[:_SHOWN]
         if (first_difference := group.collectives) is not None
     ]
-    why = f"{' '.join(texts)} Ranks of one process group that call collectives in another order or with other shapes wait for each other."
-    yield _finding(codes.RANKS_COLLECTIVES, found, why, apart, _where(apart[0].collectives))
+    effect = Effect("Ranks of one process group that call collectives in another order or with other shapes wait for each other")
+    yield _finding(codes.RANKS_COLLECTIVES, found, texts, apart, _where(apart[0].collectives), effect)
 
 
 def _troubles(found: RankComparison, run: Run) -> Iterator[Finding]:
@@ -94,10 +95,12 @@ def _troubles(found: RankComparison, run: Run) -> Iterator[Finding]:
         texts.insert(0, f"torchrun saw rank {failed[0]} fail first, {failed[1]}.")
     if texts:
         groups = [RankGroup(mark="", ranks=tuple(sorted(ranks)), representative=-1, events=0)]
-        yield _finding(codes.RANK_TROUBLE, found, " ".join(texts), groups, None)
+        yield _finding(codes.RANK_TROUBLE, found, texts, groups, None)
 
 
-def _finding(code: str, found: RankComparison, why: str, groups: list[RankGroup], where: Location | None) -> Finding:
+def _finding(
+    code: str, found: RankComparison, happened: Iterable[str], groups: list[RankGroup], where: Location | None, *effects: Effect
+) -> Finding:
     ranks = sorted(rank for group in groups for rank in group.ranks)
     named = "" if not ranks else f": rank {ranks[0]}" if len(ranks) == 1 else f": {plural(len(ranks), 'rank')} of {found.ranks:,}"
     return Finding(
@@ -107,7 +110,7 @@ def _finding(code: str, found: RankComparison, why: str, groups: list[RankGroup]
         severity=codes.severity_of(code),
         title=f"{codes.title_of(code)}{named}",
         where=where,
-        why=why,
+        clauses=(*(Happened(text) for text in happened if text), *effects),
         fix=(),
         cost=Cost(value=float(len(ranks)), unit="ranks", basis="counted"),
         evidence=(),

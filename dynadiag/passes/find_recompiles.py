@@ -27,6 +27,7 @@ from dynadiag.facts.user_frames import (
 )
 from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, times, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Clause, CompileSeconds, Effect, Happened, OnProcesses, Settled
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
 from dynadiag.model.run import Frame, Run
@@ -38,10 +39,10 @@ from dynadiag.passes.other_modules import parameters, parts_with_parameters, tol
 from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
 from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
-from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_text, varying_sizes
+from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_sentence, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
-from dynadiag.passes.recompile_unadvised import ENOUGH, because_of, settled, telling, without_advice
-from dynadiag.passes.recompiled import Recompiled, followers, limit_text
+from dynadiag.passes.recompile_unadvised import because_of, settled, telling, without_advice
+from dynadiag.passes.recompiled import Recompiled, followers, versions_used
 from dynadiag.passes.size_conditions import sides_met
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, keys_of, known_values, rows, with_news
@@ -308,8 +309,8 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
     needed = versions_needed(row for entry in everything for row in entry.rows)
     if hit and not fixes and needed is not None and all(one.split is None for one in group):
         fixes = limit_advice(group[0].code.key[0], group[0].limit.value, needed, run)
-    left = "" if fixes else without_advice(everything, hit=hit)
-    quiet = settled(everything) or left.endswith(ENOUGH)
+    left = () if fixes else tuple(without_advice(everything, hit=hit))
+    quiet = settled(everything) or any(isinstance(clause, Settled) for clause in left)
     return Finding(
         id=f"n{number}",
         fingerprint=mark,
@@ -317,7 +318,7 @@ def _finding(number: int, group: Sequence[Recompiled], inside: Sequence[Recompil
         severity="error" if hit else ("note" if quiet else "warning"),
         title=_title(group, inside, events, hit),
         where=None if (call := group[0].call) is None else replace(call, function=source_function(call.function)),
-        why=_why(group, inside, seconds, run) + left,
+        clauses=(*_clauses(group, inside, seconds, run), *left),
         fix=fixes,
         cost=None if hit and is_from_text(run) else Cost(value=float(events), unit="recompiles", basis="counted"),
         evidence=(
@@ -360,29 +361,25 @@ def _names(group: Sequence[Recompiled]) -> tuple[str, ...]:
     return unique(_name(recompiled) for recompiled in group)
 
 
-def _why(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> str:
-    texts = [row_text(row) for row in _shown_rows(group)]
-    parts = [f"{text[:1].upper()}{text[1:]}." if text.startswith(("a ", "the ", "sizes ")) else f"{text}." for text in texts]
-    lines = unique(short_place(line) for recompiled in group for line in _lines(recompiled.code, run))
+def _clauses(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds: float | None, run: Run) -> Iterator[Clause]:
+    yield from (Happened(row_sentence(row)) for row in _shown_rows(group))
+    lines = unique(short_place(line) for one in group for line in _lines(one.code, run))
     if len(lines) > 1:
-        parts.append(f"Reached from {listed(lines)}.")
+        yield Happened(f"Reached from {listed(lines)}")
     if inside and group[0].limit.hit:
-        alone = listed([f"{_name(item)} ({plural(item.limit.entries, 'version')})" for item in inside])
-        parts.append(f"From then on, what it calls is compiled on its own: {alone}.")
+        alone = listed([f"{_name(one)} ({plural(one.limit.entries, 'version')})" for one in inside])
+        yield Effect(f"From then on, what it calls is compiled on its own: {alone}")
     elif inside:
-        followed = listed([f"{_name(element)} ({listed([row_text(row) for row in element.rows], limit=2)})" for element in inside])
-        parts.append(f"The same change in what it calls: {followed}.")
-    parts.extend(limit_text(group))
+        followed = listed([f"{_name(one)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
+        yield Effect(f"The same change in what it calls: {followed}")
+    yield versions_used(group)
     if seconds is not None:
-        these = "This recompile" if sum(len(entry.code.steps) for entry in (*group, *inside)) == 1 else "These recompiles"
-        parts.append(f"{these} took {seconds:.2f} s of compile time (measured).")
+        yield CompileSeconds(seconds, sum(len(one.code.steps) for one in (*group, *inside)))
     others = [one.code.named for one in group[1:]]
     if others:
-        parts.append(f"Also {listed(unique(frame_text(frame) for frame in others))}.")
-    where = rank_text(run, {one.code.key[0] for one in group})
-    if where:
-        parts.append(f"On {where}.")
-    return " ".join(parts)
+        yield Happened(f"Also {listed(unique(frame_text(frame) for frame in others))}")
+    if who := rank_text(run, {one.code.key[0] for one in group}):
+        yield OnProcesses(who)
 
 
 def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:

@@ -10,6 +10,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import bare_name, function_words, normal_path, own_frame, resume_line, source_function
 from dynadiag.facts.wording import listed, plural, rank_text, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Clause, Effect, Happened, OnProcesses
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, PassResult
 from dynadiag.model.run import Problem, Run
@@ -56,15 +57,16 @@ def _finding(group: Sequence[Problem], mark: str, run: Run) -> Finding:
     name = function_words(_name(first), refused.file)
     guards = [guard for problem in group for guard in _guards(problem)]
     title = f"A recompile of {name} was refused"
-    parts = [f'The stance "fail_on_recompile" raised {plural(len(group), "RuntimeError")} instead of compiling it again']
+    happened = f'The stance "fail_on_recompile" raised {plural(len(group), "RuntimeError")} instead of compiling it again'
     if changed := unique(_words(guard) for guard in guards):
-        parts[0] += f": {listed(changed)}"
+        happened += f": {listed(changed)}"
+    clauses: list[Clause] = [Happened(happened)]
     if began is not None:
         title += " after part of the call had run"
         line = f"`{began.code}` ({short_place(began)})" if began.code else short_place(began)
-        parts.append(f"The call had come to {line}: what it did before was done already, and what follows was not")
-    if on := rank_text(run, {item.process for item in group}):
-        parts.append(f"On {on}")
+        clauses.append(Effect(f"The call had come to {line}: what it did before was done already, and what follows was not"))
+    if who := rank_text(run, {one.process for one in group}):
+        clauses.append(OnProcesses(who))
     where = _where(first, run)
     return Finding(
         id="",
@@ -73,7 +75,7 @@ def _finding(group: Sequence[Problem], mark: str, run: Run) -> Finding:
         severity="error" if began is not None else "warning",
         title=title,
         where=None if where is None else replace(where, function=source_function(where.function)),
-        why=f"{'. '.join(parts)}.",
+        clauses=tuple(clauses),
         fix=_advice(refused, began, changed),
         cost=Cost(value=float(len(group)), unit="refusals" if len(group) > 1 else "refusal", basis="counted"),
         evidence=(),

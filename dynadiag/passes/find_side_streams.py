@@ -12,8 +12,9 @@ from dynadiag.facts.cuda_graphs import backend_of
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import own_entry, own_frame
-from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_place, unique
+from dynadiag.facts.wording import frame_ranks, frame_text, listed, plural, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Cause, Happened, OnProcesses
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -78,7 +79,7 @@ def _finding(group: list[tuple[Graph, tuple[Location, ...]]], run: Run) -> Findi
     frame = run.frame(graph.frame)
     where = work[0]
     lines = unique(short_place(place) for place in work)
-    on = rank_text(run, {item.key.process for graph, _ in group if (item := run.frame(graph.frame)) is not None})
+    who = frame_ranks(run, (one.frame for one, _ in group))
     name = "the compiled code" if frame is None else frame_text(frame)
     return Finding(
         id="",
@@ -87,10 +88,13 @@ def _finding(group: list[tuple[Graph, tuple[Location, ...]]], run: Run) -> Findi
         severity=codes.severity_of(codes.ONE_STREAM),
         title="`with torch.cuda.stream(...)` has no effect in compiled code: all of it runs on one stream",
         where=where,
-        why=(
-            f"In {name}, {plural(len(work), 'operator')} on another CUDA stream ({listed(lines, limit=4)}) "
-            f"{'runs' if len(work) == 1 else 'run'} on the stream that is current at the call, in order with the rest: the code that "
-            f"Inductor made of the graph enters no stream{f'; on {on}' if on else ''}."
+        clauses=(
+            Happened(
+                f"In {name}, {plural(len(work), 'operator')} on another CUDA stream ({listed(lines, limit=4)}) "
+                f"{'runs' if len(work) == 1 else 'run'} on the stream that is current at the call, in order with the rest"
+            ),
+            Cause("The code that Inductor generated for the graph enters no stream"),
+            *((OnProcesses(who),) if who else ()),
         ),
         fix=(STREAMS_OUTSIDE,),
         cost=Cost(value=float(len(work)), unit="operator" if len(work) == 1 else "operators", basis="counted"),

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dynadiag.advice.stale_gradients import NEW_TENSOR
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.graph_writes import is_write
-from dynadiag.facts.wording import plural, rank_text, short_place, unique
+from dynadiag.facts.wording import frame_ranks, plural, short_place, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Basis, Cause, Effect, Happened, OnProcesses
 from dynadiag.model.graph import Graph, Node
 from dynadiag.model.location import Location
 from dynadiag.model.report import Cost, Finding, PassResult
@@ -84,7 +85,7 @@ def _finding(place: Location | None, found: Sequence[tuple[Graph, Location | Non
     graphs = unique(graph.id for graph, _ in found)
     read = next((location for _, location in found if location is not None and place is not None and location.line != place.line), None)
     before = "" if read is None else f", which {f'`{read.code}` ({short_place(read)})' if read.code else short_place(read)} had read"
-    on = rank_text(run, {frame.key.process for graph, _ in found if (frame := run.frame(graph.frame)) is not None})
+    who = frame_ranks(run, (graph.frame for graph, _ in found))
     line = "The compiled code" if place is None else f"`{place.code}`" if place.code else short_place(place)
     return Finding(
         id="",
@@ -93,10 +94,12 @@ def _finding(place: Location | None, found: Sequence[tuple[Graph, Location | Non
         severity=codes.severity_of(codes.STALE_GRADIENT),
         title="Wrong gradients: the backward reads a tensor that the forward has overwritten",
         where=place,
-        why=(
-            f"{line} writes into a tensor{before}. The compiled forward keeps that tensor itself for the backward, not its old value, so "
-            "the backward computes with the new one; eager computes with the old one. This is a fault of torch"
-            f"{f'; on {on}' if on else ''}."
+        clauses=(
+            Happened(f"{line} writes into a tensor{before}"),
+            Cause("The compiled forward saves that tensor itself for the backward, not its old value"),
+            Effect("The backward computes with the new value, where eager computes with the old one"),
+            Basis("This is a fault of torch"),
+            *((OnProcesses(who),) if who else ()),
         ),
         fix=(NEW_TENSOR,),
         cost=Cost(value=float(len(graphs)), unit=plural(len(graphs), "graph").split()[1], basis="counted"),

@@ -13,22 +13,21 @@ from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
+from dynadiag.model.clauses import Basis, Cause, Happened, OnProcesses, Quoted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, PassResult
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.failed_asserts import WHY, failed_assert
+from dynadiag.passes.failed_asserts import CLAUSES, failed_assert
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.lost_handlers import catches, clause_text
 from dynadiag.passes.mutation_errors import is_write_in_backward
-from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, overwritten_output, words_of
+from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, clauses_of, overwritten_output
 from dynadiag.source.function import parse_function
 
 _LONGEST = 400
-_NOT_TRIED = "Whether the program works without torch.compile was not tried."
-_CAUGHT = (
-    "catches it where its `try` is in force, as in eager; a graph contains no `try`, and its operators run when the function has left it."
-)
+_NOT_TRIED = Basis("Whether the program works without torch.compile was not tried")
+_NO_TRY = Cause("A graph contains no `try`, and its operators run when the function has left it")
 # What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.
 _RUN_TIME = re.compile(r"/torch/(?:_functorch|_inductor|_dynamo)/")
 _PASSED_ON = re.compile(r"/torch/_dynamo/(?:eval_frame|external_utils)\.py$")
@@ -109,8 +108,11 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     raised = problem.stack[-1]
     where = returned_input(problem.text, run) or own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
-    on = rank_text(run, (problem.process,))
-    said = f"{text.rstrip('.: ')}. Raised at {_place(raised)}, in code that runs only under torch.compile{f'; on {on}' if on else ''}."
+    told = (
+        Quoted(text.rstrip(".: ")),
+        Happened(f"Raised at {_place(raised)}, in code that runs only under torch.compile"),
+        *_on(problem, run),
+    )
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function=raised.function or ""), run),
@@ -118,7 +120,9 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title=codes.title_of(codes.UNCAUGHT),
         where=where,
-        why=f"{said} {_NOT_TRIED}" if escaped is None else f"{escaped} {_CAUGHT} {said}",
+        clauses=(*told, _NOT_TRIED)
+        if escaped is None
+        else (Happened(f"{escaped} catches it where its `try` is in force, as in eager"), _NO_TRY, *told),
         fix=uncaught_advice(problem.text, run, raised.function or "") if escaped is None else (TRY_OUTSIDE,),
         cost=None,
         evidence=(),
@@ -129,7 +133,6 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
 def _of_backward(problem: Problem, run: Run) -> Finding:
     where = own_frame(problem.stack, run)
     text = " ".join(problem.text.split())[:_LONGEST]
-    on = rank_text(run, (problem.process,))
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function="backward"), run),
@@ -137,7 +140,7 @@ def _of_backward(problem: Problem, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title=_IN_BACKWARD,
         where=where,
-        why=f"{text.rstrip('.')}. Raised in the backward that this line runs{f', on {on}' if on else ''}. {_NOT_TRIED}",
+        clauses=(Quoted(text.rstrip(".")), Happened("Raised in the backward that this line runs"), *_on(problem, run), _NOT_TRIED),
         fix=uncaught_advice(problem.text, run),
         cost=None,
         evidence=(),
@@ -146,7 +149,6 @@ def _of_backward(problem: Problem, run: Run) -> Finding:
 
 
 def _of_assert(problem: Problem, place: Location, run: Run) -> Finding:
-    on = rank_text(run, (problem.process,))
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, place, function=place.function or ""), run),
@@ -154,7 +156,7 @@ def _of_assert(problem: Problem, place: Location, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title="A failed `assert` in compiled code ended the program with RuntimeError, not AssertionError",
         where=replace(place, function=source_function(place.function)),
-        why=f"{WHY}{f' On {on}.' if on else ''}",
+        clauses=(*CLAUSES, *_on(problem, run)),
         fix=(CATCH_BOTH,),
         cost=None,
         evidence=(),
@@ -163,7 +165,6 @@ def _of_assert(problem: Problem, place: Location, run: Run) -> Finding:
 
 
 def _of_overwritten(problem: Problem, found: Overwritten, run: Run) -> Finding:
-    on = rank_text(run, (problem.process,))
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, found.where, function="overwritten"), run),
@@ -171,12 +172,17 @@ def _of_overwritten(problem: Problem, found: Overwritten, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title=TITLE,
         where=found.where,
-        why=f"{words_of(found, run)}{f' On {on}.' if on else ''}",
+        clauses=(*clauses_of(found, run), *_on(problem, run)),
         fix=advice_of(found),
         cost=None,
         evidence=(),
         rank=(float(Priority.FAILED),),
     )
+
+
+def _on(problem: Problem, run: Run) -> tuple[OnProcesses, ...]:
+    who = rank_text(run, (problem.process,))
+    return (OnProcesses(who),) if who else ()
 
 
 def _place(raised: Location) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.mutations import why_nothing
@@ -13,9 +13,11 @@ from dynadiag.facts.lookups import config_value
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import Clause, Doubt, Happened, Quoted, Unadvised
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Cost, Finding, Mutation, Severity
 from dynadiag.model.run import Run
+from dynadiag.model.sentences import capital
 from dynadiag.passes.base import Priority
 from dynadiag.passes.mutation_facts import severity_of, size_text
 
@@ -74,7 +76,7 @@ def _finding(group: Sequence[Mutation], kind: str, run: Run) -> Finding:
         severity=severity,
         title=_title(kind, group),
         where=where,
-        why=_why(group),
+        clauses=tuple(_clauses(group)),
         fix=_fixes(group),
         cost=_cost(kind, size, group),
         evidence=(*(mutation.id for mutation in group), *unique(frame for item in group for frame in item.frames))[:20],
@@ -160,18 +162,21 @@ def _was_seen(mutation: Mutation) -> bool:
     return any(effect["basis"] == "observed" for effect in _effects_of(mutation, "cudagraph_skip"))
 
 
-def _why(group: Sequence[Mutation]) -> str:
+def _clauses(group: Sequence[Mutation]) -> Iterator[Clause]:
     first = group[0]
     parts = unique(f"{effect['detail']}{_condition(effect)}" for effect in first.effects)
     lines = sum(len(mutation.sites) for mutation in group)
     seen = f", {plural(lines, 'write')}" if all(item.sites for item in group) else ""  # without the probe nothing says how many
     count = f" ({plural(len(group), 'input')}{seen})" if len(group) > 1 else ""
     told = first.refusal is None or any(_shown(first.refusal) in part for part in parts)
-    said = "" if told or first.refusal is None else f'. Torch says: "{_shown(first.refusal)}"'
-    doubts = "".join(f" Unsure: {doubt}." for doubt in first.doubts)
-    reason = next((why for element in group if (why := why_nothing(element)) is not None), None)
-    doubts += "" if reason is None else f" {reason[0].upper()}{reason[1:]}."
-    return f"{'; '.join(parts).rstrip('.')}{count}{said}.{doubts}"
+    for number, part in enumerate(parts):
+        yield Happened(f"{capital(part.rstrip('.'))}{count if number == len(parts) - 1 else ''}")
+    if not told and first.refusal is not None:
+        yield Quoted(f'"{_shown(first.refusal)}"', by="torch says")
+    yield from map(Doubt, first.doubts)
+    reason = next((why for one in group if (why := why_nothing(one)) is not None), None)
+    if reason is not None:
+        yield Unadvised(reason)
 
 
 def _condition(effect: object) -> str:

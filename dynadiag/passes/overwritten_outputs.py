@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dynadiag.advice.overwritten import overwritten_advice
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import short_place
+from dynadiag.model.clauses import Cause, Clause, Happened, Quoted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Problem, Run
@@ -68,15 +70,12 @@ def _calls(made: Location | None, run: Run) -> tuple[Location, ...]:
     return tuple(line for frame in frames if (line := calling_line(frame, run)) is not None)
 
 
-def words_of(found: Overwritten, run: Run) -> str:
-    """What happened, in sentences."""
-    at = (
-        ""
-        if found.made is None or not is_own_file(found.made.file, run)
-        else f" It was made at {short_place(found.made)}: `{found.made.code}`."
-    )
-    owner = "The memory of what a CUDA graph returns belongs to the graph: a later call writes its own results there."
-    return f'torch: "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run".{at} {owner}'
+def clauses_of(found: Overwritten, run: Run) -> Iterator[Clause]:
+    """What its finding claims."""
+    yield Quoted('"accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run"', by="torch")
+    if found.made is not None and is_own_file(found.made.file, run):
+        yield Happened(f"It was made at {short_place(found.made)}: `{found.made.code}`")
+    yield Cause("The memory of what a CUDA graph returns belongs to the graph: a later call writes its own results there")
 
 
 def advice_of(found: Overwritten) -> tuple[Advice, ...]:

@@ -10,6 +10,7 @@ from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model import codes
 from dynadiag.model.run import Frame, Run
+from dynadiag.model.sentences import capital
 from dynadiag.passes.dict_keys import KEY_ORDER
 from dynadiag.passes.transitions import Row
 
@@ -56,6 +57,12 @@ _CODES = {
 Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]
 # A view's base is no tensor of the program, nor is what torch made while it traced.
 _NOT_PASSED = re.compile(r"\._base\b|^__meta_utils")
+
+
+def row_sentence(row: Row) -> str:
+    """`row_text` with a capital letter where it begins with a word, not with a name or torch's own text."""
+    worded = row.kind in ("condition", "zero_one", "duck_size", "dispatch_keys", "invalidated") or row.said
+    return capital(row_text(row)) if worded else row_text(row)
 
 
 def row_text(row: Row) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.recompile_reasons import split_reason
 from dynadiag.facts.wording import listed, unique
+from dynadiag.model.clauses import Cause, Clause, Effect, Settled, Unadvised
 from dynadiag.passes.recompile_fixes import restless
 from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
 _FEW = 2
-_GROWS = "Another value would be one more version, until the limit is reached and such calls run eagerly."
-ENOUGH = "Nothing has to change while there are fewer versions than the limit."
-_NOTHING_KNOWN = "The recording does not show that a change would end this, so nothing is advised."
+_GROWS = Effect("Another value would be one more version, until the limit is reached and such calls run eagerly")
+_NOTHING_KNOWN = Unadvised("the recording does not show that a change would end this")
 _DYNAMIC, _BOTH_STATES = (
     "what changed is dynamic now, and another version is compiled only if the code branches on it",
     "what changed has two states, and each has its own version",
@@ -27,31 +27,35 @@ def settled(group: Sequence[Recompiled]) -> bool:
     )
 
 
-def without_advice(group: Sequence[Recompiled], *, hit: bool) -> str:
+def without_advice(group: Sequence[Recompiled], *, hit: bool) -> Iterator[Clause]:
     """Why nothing is advised."""
     splits = [recompiled.split for recompiled in group if recompiled.split is not None]
     if splits and len(splits) == len(group):  # what was entered from uncompiled code has its own versions anyway
-        return f" {split_reason(splits)}"
+        yield Cause(split_reason(splits))
+        return
     if settled(group):
         rows = [row for item in group for row in item.rows]
         said = [_DYNAMIC] * any(row.dynamic_since for row in rows) + [_BOTH_STATES] * any(map(_two_states, rows))
-        return f" No change is needed: {'; '.join(said) or 'no further versions are expected'}."
+        yield Settled("; ".join(said) or "no further versions are expected")
+        return
     chosen = {id(row) for row in telling(group)}
     told = [
         why for element in group for row, why in zip(element.rows, element.reasons, strict=True) if id(row) in chosen and why is not None
     ]
     nothing = next((why for row in telling(group) if (why := _why_nothing(row)) is not None), _NOTHING_KNOWN)
-    full = next((entry.limit.value for entry in group if entry.limit.value is not None and entry.limit.entries >= entry.limit.value), None)
-    last = nothing
-    if told and not hit:
-        grows = any(_goes_on(row) for one in group for row in one.rows)
-        last = f"{_GROWS} {nothing}" if grows else ENOUGH
-        if full:
-            last = f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly. {nothing}"
-    return f" {' '.join((*unique(told)[:2], last))}"
+    full = next((one.limit.value for one in group if one.limit.value is not None and one.limit.entries >= one.limit.value), None)
+    yield from map(Effect, unique(told)[:2])
+    if told and not hit and full:
+        yield Effect(f"All {full} versions are used: a call that fits none of them is not compiled again, and runs eagerly")
+    elif told and not hit and any(_goes_on(row) for one in group for row in one.rows):
+        yield _GROWS
+    elif told and not hit:
+        yield Settled(enough=True)
+        return
+    yield nothing
 
 
-def _why_nothing(row: Row) -> str | None:
+def _why_nothing(row: Row) -> Unadvised | None:
     """Why nothing is advised for what has a version for each of its values; None where nothing more is known."""
     texts = bool(row.values) and any(value[:1] in "'\"" for value in row.values)
     if row.kind == "length":
@@ -67,7 +71,7 @@ def _why_nothing(row: Row) -> str | None:
         why = "the recording does not show where these objects come from, or whether one could serve for all of them"
     else:
         return None
-    return f"Nothing is advised: {why}."
+    return Unadvised(why)
 
 
 def _goes_on(row: Row) -> bool:

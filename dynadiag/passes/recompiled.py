@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dynadiag.changes.recompile_cause import Split
 from dynadiag.facts.user_frames import callers, source_function
-from dynadiag.facts.wording import plural
+from dynadiag.model.clauses import VersionsUsed
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame
@@ -125,22 +125,14 @@ def _same_values(row: Row, there: Row) -> bool:
     return known and not row.last_unknown and not there.last_unknown and (len(there.values) > 1 or there.first_unknown)
 
 
-def limit_text(group: Group) -> list[str]:
-    """How far the code object with most versions is from the recompile limit, in sentences."""
-    recompiled = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
-    limit = recompiled.limit
-    if limit.hit:
-        if any(frame.outcome == "failed" for frame in recompiled.code.frames if frame.id in limit.hit):
-            return ["Under `fullgraph=True` the next variant raised an error instead of running eagerly."]
-        versions = plural(limit.entries, "compiled version")
-        refused = f"torch refused {len(limit.hit)} of these recompiles and no longer compiles it"
-        if not limit.entries:
-            return [f"{refused}: calls that match no compiled version run eagerly from then on, and so does what they call."]
-        return [f"{refused}: calls that match none of the {versions} run eagerly from then on, and so does what they call."]
-    if limit.unfinished:
-        of = "" if limit.value is None else f" of at most {limit.value}"
-        unfinished = plural(limit.unfinished, "compilation")
-        return [f"The log ends before {unfinished} of it finished; by then it had {limit.entries}{of} compiled versions."]
-    if limit.value is None:
-        return [f"It has {plural(limit.entries, 'compiled version')}; the recompile limit is not in the log."]
-    return [f"It has {limit.entries} of at most {limit.value} compiled versions."]
+def versions_used(group: Group) -> VersionsUsed:
+    """How far the code object with most versions is from the recompile limit."""
+    one = max(group, key=lambda each: (bool(each.limit.hit), each.limit.entries))
+    limit = one.limit
+    return VersionsUsed(
+        versions=limit.entries,
+        limit=limit.value,
+        refused=len(limit.hit),
+        raised=any(frame.outcome == "failed" for frame in one.code.frames if frame.id in limit.hit),
+        unfinished=limit.unfinished,
+    )

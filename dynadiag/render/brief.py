@@ -17,13 +17,13 @@ from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
 from dynadiag.model.report import Finding, Report
 from dynadiag.render import parity_words, wording
+from dynadiag.render.articles import finding_article
 from dynadiag.render.ladder import Ladder
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_text import ROWS_SHOWN, print_ladder
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.render.summary import LABEL, no_findings, severities, write_files, write_opening
-from dynadiag.render.terminal_findings import print_brief, print_head
 from dynadiag.rules.rule import is_known
 
 BRIEF_LIMIT = 3
@@ -32,8 +32,8 @@ _NOTES = 2
 _TIMED_CALL = 3
 """Which call `dynadiag bench` takes over."""
 _FEWEST_ROWS = 8
-Length = Literal["whole", "fix", "head"]
-"""How much of a finding is shown: all, without why and cost, or title and place alone."""
+Length = Literal["brief", "fix", "head"]
+"""How much of a finding is shown, longest first, as `articles` counts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class _Plan:
 _OTHERS: tuple[tuple[Length, ...], ...] = (("fix", "fix"), ("fix", "head"), ("head", "head"), ("fix",), ("head",))
 """How many findings stand below the first one, and how long they are at least: what is given up in turn until it fits."""
 _SHORTER: tuple[tuple[int, int, Length], ...] = (
-    *((rows, _NOTES, "whole") for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
-    *((_FEWEST_ROWS, notes, "whole") for notes in range(_NOTES - 1, -1, -1)),
-    *((rows, 0, "whole") for rows in range(_FEWEST_ROWS - 1, 2, -1)),
+    *((rows, _NOTES, "brief") for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
+    *((_FEWEST_ROWS, notes, "brief") for notes in range(_NOTES - 1, -1, -1)),
+    *((rows, 0, "brief") for rows in range(_FEWEST_ROWS - 1, 2, -1)),
     *((rows, 0, length) for length in get_args(Length)[1:] for rows in (_FEWEST_ROWS, 3, 0)),
 )
 """Rows, notes, and how long the first finding is: what is given up in turn until it fits."""
@@ -76,7 +76,7 @@ def write_summary(
     write_opening(report, page)
     page.blank()
     below = _Below(report=report, found=ladder(report), base=base, folder=folder, log=log, before=before, can_bench=can_bench)
-    whole = _Plan(findings=tuple((finding, "whole") for finding in report.findings[:limit]))
+    whole = _Plan(findings=tuple((finding, "brief") for finding in report.findings[:limit]))
     below.write(whole if lines is None else below.fitting(page, limit=limit, lines=lines - page.lines), page)
 
 
@@ -102,10 +102,7 @@ class _Below:
             no_findings(self.report, page)
         for finding, length in plan.findings:
             page.blank()
-            if length == "whole":
-                print_brief(finding, self.report, page, base=self.base)
-            else:
-                print_head(finding, page, base=self.base, fix=length == "fix")
+            page.article(finding_article(finding, self.report, base=self.base, length=length))
         self._closing(plan, page)
 
     def fitting(self, page: Page, *, limit: int | None, lines: int) -> _Plan:
@@ -120,10 +117,10 @@ class _Below:
         wanted = self.report.findings[:limit]
         plan = self._plan(wanted, fits)
         for at in range(1, len(plan.findings)):
-            findings: tuple[tuple[Finding, Length], ...] = (*plan.findings[:at], (wanted[at], "whole"), *plan.findings[at + 1 :])
+            findings: tuple[tuple[Finding, Length], ...] = (*plan.findings[:at], (wanted[at], "brief"), *plan.findings[at + 1 :])
             plan = next(filter(fits, (replace(plan, notes=notes, findings=findings) for notes in (plan.notes, 0))), plan)
         for finding in wanted[len(plan.findings) :]:
-            lengths: tuple[tuple[Length, int], ...] = (("whole", plan.notes), ("fix", plan.notes), ("fix", 0), ("head", plan.notes))
+            lengths: tuple[tuple[Length, int], ...] = (("brief", plan.notes), ("fix", plan.notes), ("fix", 0), ("head", plan.notes))
             more = [replace(plan, notes=notes, findings=(*plan.findings, (finding, length))) for length, notes in lengths]
             wider = next(filter(fits, more), None)
             if wider is None:
@@ -140,7 +137,7 @@ class _Below:
             plans = (
                 _Plan(rows=rows, notes=notes, findings=((wanted[0], length), *others))
                 for rows, notes, length in _SHORTER
-                if rows >= _FEWEST_ROWS and length == "whole"
+                if rows >= _FEWEST_ROWS and length == "brief"
             )
             if (plan := next(filter(fits, plans), None)) is not None:
                 return plan
@@ -187,9 +184,9 @@ def _hidden(report: Report, shown: Sequence[tuple[Finding, Length]], notes: int)
     for name, count in wording.by_severity(report.findings[len(shown) :]):
         # The notes of a report are no findings, and are told below.
         yield f"{wording.plural(count, 'more finding')} (note)" if name == "note" else wording.plural(count, f"more {name}")
-    if titles := unique(finding.code for finding, length in shown if length != "whole"):
+    if titles := unique(finding.code for finding, length in shown if length != "brief"):
         yield f"the rest of {', '.join(clean(code, limit=40) for code in titles)}"
-    told = {name for finding, length in shown if length == "whole" for name in finding.evidence}
+    told = {name for finding, length in shown if length == "brief" for name in finding.evidence}
     dynamos = sum(graph.kind == "dynamo" for graph in report.run.graphs)
     tables = {
         "recompiled value": len(report.transitions),

@@ -99,6 +99,41 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paragraph:
+    """What an article says under one label.
+
+    A `reason` is the text that an article is about, a `note` what else there is to know, a `change` what to do, with its code, and a
+    `fact` a few words that close the article. `lines` is how many lines of it a terminal shows. `code` is the line of source that the text
+    names, and `ids` are the entries of the report that it names first.
+    """
+
+    label: str
+    text: str = ""
+    kind: Literal["reason", "note", "change", "fact"] = "note"
+    lines: int = 12
+    code: str = ""
+    imports: tuple[str, ...] = ()
+    before: str | None = None
+    after: str | None = None
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Article:
+    """One finding: how bad, its code with the `address` of the code's page, title, line of source, and paragraphs in their order."""
+
+    id: str
+    severity: str
+    code: str
+    title: str
+    address: str | None = None
+    place: str = ""
+    line: int | None = None
+    source: str = ""
+    paragraphs: tuple[Paragraph, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
     """One line of what came of it: the verdict in a `word`, what it is about, and what it rests on."""
 

@@ -335,7 +335,8 @@ def _guards(item: GuardReport) -> dict[str, Any]:
 
 
 def _finding(item: Finding) -> dict[str, Any]:
-    return _entry(item) | {"cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
+    entry = {"why" if name == "clauses" else name: value for name, value in _entry(item).items()}
+    return entry | {"why": item.why, "cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
 
 
 def _could_happen(report: Report) -> dict[str, Any] | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dynadiag.facts.lookups import is_from_text
-from dynadiag.model.location import Location
-from dynadiag.model.report import Advice, Finding, Report
+from dynadiag.model.report import Report
 from dynadiag.render import wording
+from dynadiag.render.articles import finding_article
 from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY
-from dynadiag.render.markdown_text import code, details, fenced, fitting, prose, section, table
+from dynadiag.render.markdown_text import article, code, details, fitting, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
 from dynadiag.render.verdict import NOT_IN_TEXT, counts, ending, verdict
 
@@ -57,37 +57,10 @@ def _headline(report: Report) -> str:
 def _findings(report: Report, rows: int) -> Iterator[str]:
     if not report.findings:
         yield "None."
-    for number, finding in enumerate(report.findings[:rows], 1):
-        yield from _finding(number, finding, report)
-    yield from _hidden(report.findings, rows, "finding")
-
-
-def _finding(number: int, finding: Finding, report: Report) -> Iterator[str]:
-    yield f"### {number}. {prose(finding.severity)} {prose(finding.code, limit=40)}: {prose(finding.title)}"
-    if finding.where is not None:
-        yield f"at {_place(finding.where, report)}"
-        if finding.where.code:
-            yield fenced(finding.where.code, language="python", lines=3)
-    yield prose(finding.why, limit=1200)
-    for label, advice in wording.advice_labels(finding.fix):
-        yield from _advice(label, advice)
-    cost = prose(wording.cost(finding.cost)) if finding.cost else "not known"
-    more = "" if len(finding.evidence) <= 8 else f" and {len(finding.evidence) - 8} more"
-    yield f"Cost: {cost}. Evidence: {', '.join(code(name) for name in finding.evidence[:8]) or 'none'}{more}."
-
-
-def _advice(label: str, advice: Advice) -> Iterator[str]:
-    yield f"**{label.capitalize()}:** {prose(advice.text, limit=1200)}"
-    change = [f"{sign} {line}" for sign, text in (("-", advice.before), ("+", advice.after)) for line in (text or "").splitlines()]
-    if advice.imports:
-        yield f"Needs {', '.join(code(word) for word in advice.imports)}."
-    if change:
-        yield fenced("\n".join(change), language="diff")
-
-
-def _place(location: Location | None, report: Report) -> str:
     base = wording.base_folder(report.run)
-    return code(wording.place(location, base)) if location else "no line known"
+    for number, finding in enumerate(report.findings[:rows], 1):
+        yield from article(finding_article(finding, report, base=base), number=number)
+    yield from _hidden(report.findings, rows, "finding")
 
 
 def _hidden(items: Sequence[object], rows: int, what: str) -> Iterator[str]:

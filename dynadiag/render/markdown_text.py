@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dynadiag.render.document import Document, Part, Section, joined, without_empty
+from dynadiag.render.document import Article, Document, Paragraph, Part, Section, joined, without_empty
 from dynadiag.render.sanitise import BLOCK_LIMIT, LINE_LIMIT, clean, clean_block
 
 _BREAK = "\N{ZERO WIDTH SPACE}"
@@ -13,6 +13,7 @@ _PUNCTUATION = re.compile(r"([\\`*\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))
 _BLOCK_START = re.compile(r"^(?:[-=+>#:]|\d+(?=[.)](?:\s|$)))")
 _TICKS = re.compile(r"`+")
 _PARAGRAPH = 2000
+_TEXT = 1200
 _BLOCK_CHARACTERS, _BLOCK_LINES = 30_000, 2000
 _ROW_LIMITS = (60, 25, 10, 4, 1)
 MAX_CHARACTERS = 60_000
@@ -108,6 +109,41 @@ def section(told: Section, *, rows: int) -> str:
         return prose(". ".join([f"{told.title}: {told.said}", *told.lines]), limit=_PARAGRAPH)
     lines = (told.said, *told.lines) if told.as_entries else told.lines
     return details(f"{told.title} ({len(told.items):,})", "\n\n".join(_body(told, rows, "report.json", lines=lines)))
+
+
+def article(told: Article, *, number: int) -> Iterator[str]:
+    """The blocks of an article under a heading with its number: facts close it in one line."""
+    yield f"### {number}. {prose(told.severity)} {prose(told.code, limit=40)}: {prose(told.title)}"
+    if told.place:
+        yield f"at {code(told.place)}"
+    if told.source:
+        yield fenced(told.source, language="python", lines=3)
+    for paragraph in told.paragraphs:
+        if paragraph.kind != "fact":
+            yield from _paragraph(paragraph)
+    facts = [
+        f"{one.label.capitalize()}: {' '.join(filter(None, (_ids(one), prose(one.text))))}."
+        for one in told.paragraphs
+        if one.kind == "fact"
+    ]
+    if facts:
+        yield " ".join(facts)
+
+
+def _paragraph(told: Paragraph) -> Iterator[str]:
+    text = prose(told.text, limit=_TEXT)
+    label = f"**{told.label.capitalize()}:** " if told.label and told.kind != "reason" else ""
+    if told.text:
+        yield f"{label}{text}{f': {code(told.code)}' if told.code else ''}"
+    if told.imports:
+        yield f"Needs {', '.join(map(code, told.imports))}."
+    change = [f"{sign} {line}" for sign, rows in (("-", told.before), ("+", told.after)) for line in (rows or "").splitlines()]
+    if change:
+        yield fenced("\n".join(change), language="diff")
+
+
+def _ids(told: Paragraph) -> str:
+    return ", ".join(map(code, told.ids))
 
 
 def _body(told: Section, rows: int, name: str, *, lines: Sequence[str], entries: bool = False) -> Iterator[str]:

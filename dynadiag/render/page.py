@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from dynadiag.render.document import Cell, Column, Document, Section, Tone, without_empty
-from dynadiag.render.sanitise import REPLACEMENT, clean, clean_block, without_unseen
+from dynadiag.render.document import Article, Cell, Column, Document, Paragraph, Section, Tone, without_empty
+from dynadiag.render.sanitise import REPLACEMENT, clean, clean_block, clean_code, without_unseen
 
 _NARROWEST_BODY = 12
 _LINES_LIMIT = 2000
 _FILE_WIDTH = 100
+_LABEL_WIDTH = 6
+SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "unclear": "yellow"}
 
 
@@ -149,6 +152,35 @@ class Page:
             self.whole(row, prefix="  ")
         if section.closing:
             self.line(clean(section.closing), prefix="  ")
+
+    def article(self, told: Article) -> None:
+        """Title, place and source line, then the paragraphs with their labels at the left."""
+        style = SEVERITY_STYLES.get(told.severity, "bold")
+        code = Text(clean(told.code, limit=40), style=Style.parse(style) + Style(link=told.address if self.links else None))
+        title = Text.assemble((f"{clean(told.severity, limit=20)} ", style), code, "  ", (clean(told.title), "bold"))
+        self.line(title, hang="    ")
+        if told.place:
+            self.line(Text(told.place, style="cyan"), prefix=Text("  --> ", style="dim"))
+        if told.source:
+            number = "" if told.line is None else str(told.line)
+            prefix = Text(f"{number:>{_LABEL_WIDTH}} | ", style="dim")
+            self.line(clean_code(told.source), prefix=prefix, hang=" " * _LABEL_WIDTH + " | ")
+        for paragraph in told.paragraphs:
+            self._paragraph(paragraph)
+
+    def _paragraph(self, told: Paragraph) -> None:
+        names = ", ".join(clean(name, limit=20) for name in told.ids)
+        text = " ".join(filter(None, (names, clean_block(told.text, lines=told.lines))))
+        prefix = Text(f"{told.label:>{_LABEL_WIDTH}}   ", style="bold")
+        for number, row in enumerate(text.split("\n")) if text else ():
+            self.line(row, prefix=" " * prefix.cell_len if number else prefix)
+        if told.code:
+            self.line(clean_code(told.code), prefix=" " * (_LABEL_WIDTH + 6), style="dim")
+        for statement in told.imports:
+            self.whole(clean(statement), style="green", prefix=Text.assemble((f"{'needs':>{_LABEL_WIDTH}}", "bold"), ("   + ", "green")))
+        for sign, code, style in (("- ", told.before, "red"), ("+ ", told.after, "green")):
+            for row in clean_block(code, lines=20).split("\n") if code else ():
+                self.whole(row, style=style, prefix=Text(" " * (_LABEL_WIDTH + 3) + sign, style=style))
 
     def _entry(self, columns: Sequence[Column], cells: Sequence[Text]) -> None:
         name, heading, *rest = cells

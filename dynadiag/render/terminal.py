@@ -15,6 +15,7 @@ from rich.text import Text
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.report import Report
 from dynadiag.render import wording
+from dynadiag.render.articles import finding_article
 from dynadiag.render.brief import BRIEF_LIMIT, BRIEF_LINES, write_summary
 from dynadiag.render.ladder import that_matter
 from dynadiag.render.ladder_builder import ladder
@@ -32,7 +33,6 @@ from dynadiag.render.summary import (
     write_opening,
     write_verdict,
 )
-from dynadiag.render.terminal_findings import print_finding
 from dynadiag.render.verdict import NOT_IN_TEXT, counts, verdict
 
 DEFAULT_LIMIT = 10
@@ -150,7 +150,7 @@ def _findings(report: Report, page: Page, limit: int | None, detail: Detail) -> 
     shown = report.findings[:limit]
     for finding in shown:
         page.blank()
-        print_finding(finding, report, page, verbose=detail.verbose, base=detail.base)
+        page.article(finding_article(finding, report, base=detail.base, length="verbose" if detail.verbose else "full"))
     hidden = len(report.findings) - len(shown)
     if hidden:
         page.blank()

@@ -10,6 +10,7 @@ from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
+from dynadiag.model.clauses import EndedProgram
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Report
 from dynadiag.model.run import Problem, Run
@@ -125,9 +126,9 @@ def _failed_at(problem: Problem, report: Report) -> Location | None:
     if where is None or where == problem.stack[-1]:
         return where or next(iter(problem.stack[-1:]), None)
     ended = (
-        finding
-        for finding in report.findings
-        if finding.code == codes.COMPILATION_FAILED and finding.why.endswith("This exception ended the program.")
+        one
+        for one in report.findings
+        if one.code == codes.COMPILATION_FAILED and any(isinstance(each, EndedProgram) for each in one.clauses)
     )
     return next((item.where for item in ended if item.where is not None), where)
 

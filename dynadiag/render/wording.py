@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import get_args
@@ -15,7 +15,7 @@ from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.wording import NO_RECORDS, listed, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
-from dynadiag.model.report import Advice, Cost, Finding, GraphBreak, Report, Severity, Summary
+from dynadiag.model.report import Cost, Finding, GraphBreak, Report, Severity, Summary
 from dynadiag.model.run import Process, Run
 from dynadiag.render.sanitise import clean
 
@@ -322,12 +322,6 @@ def nothing_words(report: Report) -> str:
     told = (finding.title for finding in report.findings if finding.code == codes.NOTHING_COMPILED)
     unseen = report.run.info.stopped or any(title.startswith(NO_RECORDS) for title in told)
     return NO_RECORDS if unseen else "Nothing was compiled"
-
-
-def advice_labels(fix: Sequence[Advice]) -> Iterator[tuple[str, Advice]]:
-    """Each advice with its label: `fix`, then `or` for another way to the same end, `then` for what is needed as well."""
-    for number, advice in enumerate(fix):
-        yield ("then" if advice.follows else "or") if number else "fix", advice
 
 
 def by_severity(findings: Iterable[Finding]) -> Iterator[tuple[str, int]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dynadiag.model import report as r
 from dynadiag.model import run as m
+from dynadiag.model.clauses import Clause, Happened
 
 SITE = "/opt/env/lib/python3.12/site-packages"
 HOSTILE = (
@@ -131,7 +132,9 @@ def sample_findings() -> tuple[r.Finding, ...]:
             severity="error",
             title="log_metrics runs eagerly: the break is inside a loop",
             where=OWN_PRINT,
-            why="Dynamo cannot resume after a break inside a for loop, so the whole frame was skipped and runs uncompiled.",
+            clauses=(
+                Happened("Dynamo cannot resume after a break inside a for loop, so the whole frame was skipped and runs uncompiled."),
+            ),
             fix=(r.Advice(slug="print", text="Remove the print, or move it out of the compiled function.", before=OWN_PRINT.code),),
             cost=r.Cost(value=1, unit="frames", basis="counted"),
             evidence=("x0", "b1"),
@@ -144,7 +147,7 @@ def sample_findings() -> tuple[r.Finding, ...]:
             severity="warning",
             title="Unsupported Tensor.backward() call",
             where=OWN_BACKWARD,
-            why="Dynamo does not trace loss.backward(); the graph ends here and a resume function starts after it.",
+            clauses=(Happened("Dynamo does not trace loss.backward(); the graph ends here and a resume function starts after it."),),
             fix=(ITEM_ADVICE,),
             cost=r.Cost(value=5, unit="events", basis="counted"),
             evidence=("b0", "f0", "g0"),
@@ -157,7 +160,7 @@ def sample_findings() -> tuple[r.Finding, ...]:
             severity="note",
             title="forward was compiled 2 times: scale takes new values",
             where=OWN_SCALE,
-            why="The float scale is a constant of the graph, so each new value compiles again.",
+            clauses=(Happened("The float scale is a constant of the graph, so each new value compiles again."),),
             fix=(r.Advice(slug="tensor", text="Pass scale as a tensor.", before="model(x, 1.0)", after="model(x, torch.tensor(1.0))"),),
             cost=r.Cost(value=0.0123, unit="s", basis="measured"),
             evidence=("r0",),
@@ -328,7 +331,9 @@ def _poison(value: object) -> object:
     if isinstance(value, m.Location):
         return m.Location(HOSTILE, value.line, HOSTILE, HOSTILE)
     if hasattr(value, "__dataclass_fields__"):
-        changes = {name: _poison(getattr(value, name)) for name in value.__dataclass_fields__ if name not in OURS}
+        changes = {
+            name: _poison(getattr(value, name)) for name in value.__dataclass_fields__ if name not in OURS or isinstance(value, Clause)
+        }
         return replace(value, **changes)
     if isinstance(value, dict):
         return {HOSTILE: _poison(item) for item in value.values()}

@@ -17,7 +17,7 @@ def _frame(number, outcome="compiled", seconds=None, attempts=1):
 
 
 def _finding(code, rank, **fields):
-    fields = {"severity": "warning", "title": code, "where": None, "why": "", "fix": (), "cost": None, "evidence": ()} | fields
+    fields = {"severity": "warning", "title": code, "where": None, "clauses": (), "fix": (), "cost": None, "evidence": ()} | fields
     return Finding(id="", fingerprint=code, code=code, rank=rank, **fields)
 
 

@@ -6,8 +6,9 @@ import base64
 
 from dynadiag.model.report import Report
 from dynadiag.render import wording
+from dynadiag.render.articles import finding_article
 from dynadiag.render.html import fragment
-from dynadiag.render.html.report_page import finding_entry, headline
+from dynadiag.render.html.report_page import article_entry, headline
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.ladder_svg import ladder_svg
 from dynadiag.render.summary import circumstances, cut_short
@@ -26,6 +27,6 @@ def render(report: Report) -> str:
         warnings=[text for text in (wording.failed_passes(report), cut_short(report)) if text],
         ladder="" if drawing is None else f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}",
         ladder_alt="The lines of the compiled functions, each marked as compiled, as a graph break, or as run in Python",
-        findings=[finding_entry(finding, base) for finding in report.findings[:FINDINGS_AT_MOST]],
+        findings=[article_entry(finding_article(one, report, base=base)) for one in report.findings[:FINDINGS_AT_MOST]],
         hidden=max(0, len(report.findings) - FINDINGS_AT_MOST),
     )

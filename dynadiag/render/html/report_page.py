@@ -10,9 +10,11 @@ import dynadiag
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.location import Location
-from dynadiag.model.report import Advice, Finding, GraphBreak, Report
+from dynadiag.model.report import GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
+from dynadiag.render.articles import change_paragraphs, finding_article
+from dynadiag.render.document import Article, Paragraph
 from dynadiag.render.html import compilations, page, tables
 from dynadiag.render.html.calls import calls
 from dynadiag.render.html.code import coloured
@@ -44,11 +46,11 @@ def render(report: Report, directory: Path | None = None) -> str:
     parts: dict[str, Any] = {
         "findings": [
             {
-                **finding_entry(finding, base),
-                "of": filters.of_finding(finding),
-                "changed": finding.where is not None and finding.where.file in changed,
+                **article_entry(finding_article(one, report, base=base)),
+                "of": filters.of_finding(one),
+                "changed": one.where is not None and one.where.file in changed,
             }
-            for finding in report.findings[:FINDINGS_AT_MOST]
+            for one in report.findings[:FINDINGS_AT_MOST]
         ],
         "functions": list(_functions(found, base, changed, _tips(report))),
         "breaks": [
@@ -162,28 +164,31 @@ def _sections(parts: Mapping[str, Any], placed: Mapping[str, Sequence[Mapping[st
 # -- findings and breaks
 
 
-def finding_entry(finding: Finding, base: Path | None) -> dict[str, Any]:
-    """What a template shows of a finding."""
-    names = [name for name in finding.evidence if OURS.match(name)]
+def article_entry(told: Article) -> dict[str, Any]:
+    """What a template shows of an article."""
     return {
-        "id": own_id(finding.id, "n"),
-        "severity": finding.severity if finding.severity in ("error", "warning", "note") else "note",
-        "code": clean(finding.code, limit=40),
-        "title": clean(finding.title),
-        "place": wording.place(finding.where, base) if finding.where else "",
-        "source": coloured([finding.where.code])[0] if finding.where and finding.where.code else "",
-        "why": clean_block(finding.why, limit=2000),
-        "fix": [_advice(*each) for each in wording.advice_labels(finding.fix)],
-        "cost": wording.cost(finding.cost) if finding.cost else "",
-        "evidence": names[:12],
-        "more": f" and {len(names) - 12} more" if len(names) > 12 else "",
+        "id": own_id(told.id, "n"),
+        "severity": told.severity if told.severity in ("error", "warning", "note") else "note",
+        "code": clean(told.code, limit=40),
+        "title": clean(told.title),
+        "place": told.place,
+        "source": coloured([told.source])[0] if told.source else "",
+        "paragraphs": [_paragraph(one) for one in told.paragraphs if one.kind != "fact"],
+        "facts": [_paragraph(one) for one in told.paragraphs if one.kind == "fact"],
     }
 
 
-def _advice(label: str, advice: Advice) -> dict[str, Any]:
-    imports = [clean(text) for text in advice.imports]
-    before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (advice.before, advice.after))
-    return {"label": label.capitalize(), "text": clean_block(advice.text, limit=2000), "before": before, "after": after, "imports": imports}
+def _paragraph(told: Paragraph) -> dict[str, Any]:
+    before, after = (clean_block(text, lines=60).split("\n") if text else [] for text in (told.before, told.after))
+    return {
+        "label": "" if told.kind == "reason" else told.label.capitalize(),
+        "text": clean_block(told.text, limit=2000),
+        "code": clean(told.code),
+        "imports": [clean(text) for text in told.imports],
+        "before": before,
+        "after": after,
+        "ids": [name for name in told.ids if OURS.match(name)],
+    }
 
 
 def _break(graph_break: GraphBreak, base: Path | None) -> dict[str, Any]:
@@ -199,7 +204,7 @@ def _break(graph_break: GraphBreak, base: Path | None) -> dict[str, Any]:
         "events": wording.plural(graph_break.events, "event"),
         "explanation": clean_block(graph_break.explanation or ""),
         "hints": [clean_block(hint) for hint in graph_break.hints[:12]],
-        "fix": [_advice(*each) for each in wording.advice_labels(graph_break.advice)],
+        "fix": [_paragraph(each) for each in change_paragraphs(graph_break.advice)],
         "unadvised": clean(graph_break.unadvised or "").rstrip("."),
         "doubts": [clean_block(doubt) for doubt in graph_break.doubts],
         "graphs": [name for name in dict.fromkeys((*graph_break.graphs_before, *graph_break.graphs_after)) if OURS.match(name)][:20],

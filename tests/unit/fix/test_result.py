@@ -29,8 +29,8 @@ def summary(breaks: int) -> Summary:
 def finding(number: int, code: str, title: str = "Graph break") -> Finding:
     where = Location(file="train.py", line=number, function="step", code="if y.sum() > 0:")
     return Finding(
-        id=f"n{number}", fingerprint=f"{number:016x}", code=code, severity="warning", title=title, where=where, why="", fix=(), cost=None,
-        evidence=(),
+        id=f"n{number}", fingerprint=f"{number:016x}", code=code, severity="warning", title=title, where=where, clauses=(), fix=(),
+        cost=None, evidence=(),
     )  # fmt: skip
 
 

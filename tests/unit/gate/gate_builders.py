@@ -8,6 +8,7 @@ from dynadiag import report as reports
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.model import report as r
 from dynadiag.model import run as m
+from dynadiag.model.clauses import Happened
 
 CWD = "/home/me/proj"
 FILE = f"{CWD}/train.py"
@@ -41,7 +42,7 @@ def finding(run, code, severity, where, evidence=(), title="A title", fix=()):
         severity=severity,
         title=title,
         where=where,
-        why="Because.",
+        clauses=(Happened("Because."),),
         fix=fix,
         cost=None,
         evidence=evidence,

@@ -24,13 +24,13 @@ def run_of(**changes):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "the program ended (exit status 1, ValueError: no data at train.py:12) before torch.compile was called."),
+        ({}, "The program ended (exit status 1, ValueError: no data at train.py:12) before torch.compile was called."),
         ({"compile_calls": (CALL,)}, "before what torch.compile returned (at train.py:3) was called."),
         ({"processes": (replace(PROCESS, torch=None, hooks={}),)}, "at train.py:12) before torch was imported."),
-        ({"processes": (), "problems": ()}, "the program ended (exit status 1) before torch was imported."),
+        ({"processes": (), "problems": ()}, "The program ended (exit status 1) before torch was imported."),
         (
             {"problems": (), "info": RunInfo(command=("python", "x"), exit_status=139, signal="SIGSEGV")},
-            "the program ended (SIGSEGV) before torch.compile was called.",
+            "The program ended (SIGSEGV) before torch.compile was called.",
         ),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_program_that_ended_well_is_still_told_what_it_did_not_call():
 def test_nothing_recorded_is_not_called_a_program_without_torch():
     info = RunInfo(command=("python", "x"), exit_status=0, stopped=("recording stopped in process 7: File too large",))
     (finding,) = find_fallbacks(run_of(info=info, processes=(), problems=())).findings
-    assert finding.why == "nothing could be recorded: recording stopped in process 7: File too large."
+    assert finding.why == "Nothing could be recorded: recording stopped in process 7: File too large."
 
 
 def test_a_recording_that_was_cut_short_does_not_say_that_nothing_was_called():
@@ -60,4 +60,4 @@ def test_a_recording_that_was_cut_short_does_not_say_that_nothing_was_called():
     found = find_fallbacks(run_of(info=info, compile_calls=(CALL,), problems=()))
     (finding,) = found.findings
     assert found.fallbacks == () and finding.fix == () and finding.title.startswith("No compilation was recorded")
-    assert finding.why == "recording stopped in process 7: File too large; whether anything was compiled afterwards is not known."
+    assert finding.why == "Recording stopped in process 7: File too large; whether anything was compiled afterwards is not known."

@@ -142,7 +142,7 @@ def test_the_rest_of_a_function_fails_where_its_graph_begins_not_at_the_break(ma
     run = maker.run()
     (finding,) = find_fallbacks(replace(run, graphs=(replace(run.graphs[0], details=details),))).findings
     assert (finding.where.line, finding.where.function, finding.where.code) == (7, "step", None)
-    assert finding.why.startswith("step, resumed at line 5") and "aten.cos (the graph begins at line 7); 1 comp" in finding.why
+    assert finding.why.startswith("step, resumed at line 5") and "aten.cos (the graph begins at line 7). 1 comp" in finding.why
     assert find_fallbacks(run).findings[0].where.line == 5  # a log without the lines of its graphs
 
 

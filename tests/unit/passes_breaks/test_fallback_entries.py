@@ -106,7 +106,7 @@ def test_a_failure_says_torchs_explanation(maker, failed):
     maker.frame(
         "step", line=1, outcome="failed", metrics=failed("TorchRuntimeError", "fake tensor call\n  Explanation: size 3 and 7\n  Hint: x")
     )
-    assert "fake tensor call: size 3 and 7;" in find_fallbacks(maker.run()).findings[0].why
+    assert "fake tensor call: size 3 and 7." in find_fallbacks(maker.run()).findings[0].why
 
 
 def test_a_switch_that_came_late_is_not_ranked_as_if_nothing_was_compiled(maker):
@@ -340,9 +340,9 @@ GENERATOR = "Attempt to trace generator\n  Explanation: Generators cannot be com
         ),
         (
             _empty(compile_calls=(CALL,), problems=(Problem(kind="stance", process=0, text="stance force_eager"),)),
-            "the stance force_eager was set",
+            "The stance force_eager was set",
         ),
-        (Run(info=RunInfo(command=("python", "train.py"))), "no import of torch was seen"),
+        (Run(info=RunInfo(command=("python", "train.py"))), "No import of torch was seen"),
         (Run(info=RunInfo(), processes=(Process(index=0, log="a.log"),)), "does not show whether torch.compile was called"),
     ],
 )

@@ -29,7 +29,7 @@ def test_two_reasons_on_one_line_stay_one_site_and_both_are_told(maker, at):
     (site,) = result.graph_breaks
     assert site.reason == "Data-dependent branching"
     assert site.other_reasons == ("GB0124 Unsupported Tensor.item() call with capture_scalar_outputs=False",)
-    assert "also on this line: GB0124" in result.findings[0].why
+    assert "Also on this line: GB0124" in result.findings[0].why
 
 
 def test_a_change_of_what_a_branch_prints_says_that_the_branch_still_breaks(maker, at):
@@ -80,7 +80,7 @@ def test_library_sites_behind_one_line_make_one_finding(maker, at, library):
     assert len(result.graph_breaks) == 2
     assert finding.where.line == 8
     assert finding.evidence[:2] == ("b1", "b2")
-    assert "2 break events at 2 sites; Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
+    assert "2 break events at 2 sites. Dynamo stops inside the call, at core.py:70, core.py:90" in finding.why
 
 
 def test_an_exception_stack_that_begins_at_the_frame_is_joined_with_its_entry(maker, at):
@@ -183,7 +183,7 @@ def test_a_skipped_frame_is_ranked_before_breaks_that_only_split(maker, at):
     findings = sorted(find_graph_breaks(maker.run()).findings, key=lambda finding: finding.rank)
     assert [finding.where.line for finding in findings] == [12, 4]
     assert findings[0].title.startswith("two runs eagerly")
-    assert "not compiled because of it: two (graph break in loop)" in findings[0].why
+    assert "Not compiled because of it: two (graph break in loop)" in findings[0].why
     assert findings[0].evidence[:2] == ("b2", "x1")
 
 
@@ -376,7 +376,7 @@ def test_torchs_long_words_of_a_break_without_an_id_are_cut_in_its_title(maker, 
 
 
 def test_a_run_of_breaks_without_any_graph_is_said_to_have_run_eager(maker, at):
-    said = "no graph was captured in the whole run, so no operation ran compiled"
+    said = "No graph was captured in the whole run, so no operation ran compiled"
     frame = maker.frame("step", line=1, outcome="broke", metrics=CompileMetrics(has_guarded_code=True))
     maker.breaks_at(frame, at(8))
     assert said in find_graph_breaks(maker.run()).findings[0].why
@@ -386,16 +386,16 @@ def test_a_run_of_breaks_without_any_graph_is_said_to_have_run_eager(maker, at):
 
 def test_a_text_log_without_graphs_does_not_tell_that_none_was_captured(maker, at):
     maker.breaks_at(maker.frame("step", line=1, outcome="broke"), at(8))
-    assert "no graph was captured" not in find_graph_breaks(maker.run()).findings[0].why
+    assert "No graph was captured" not in find_graph_breaks(maker.run()).findings[0].why
 
 
 @pytest.mark.parametrize(
     ("said", "recorded", "told"),
     [
-        ("aten.item.default", "DataDependentOutputException: aten.item.default", "raised DataDependentOutputException: aten.item.default;"),
-        ("", "NotImplementedError: ", "the back end raised NotImplementedError;"),
-        ("aten.item.default", None, "the back end raised aten.item.default;"),
-        ("first line\nsecond", None, "the back end raised first line;"),
+        ("aten.item.default", "DataDependentOutputException: aten.item.default", "raised DataDependentOutputException: aten.item.default."),
+        ("", "NotImplementedError: ", "The back end raised NotImplementedError."),
+        ("aten.item.default", None, "The back end raised aten.item.default."),
+        ("first line\nsecond", None, "The back end raised first line."),
         ("", None, None),
     ],
 )
@@ -420,7 +420,7 @@ def test_other_causes_behind_a_line_are_named_once_where_they_have_one_code(make
     for line, name in ((70, "lib.a"), (90, "lib.b")):
         maker.breaks_at(frame, at(8), library(line), context=f"qualname: {name}")
     whys = [finding.why for finding in find_graph_breaks(maker.run()).findings]
-    assert len(whys) == 2 and all("one of 2 causes behind this line, all GB0170;" in why for why in whys)
+    assert len(whys) == 2 and all("One of 2 causes behind this line, all GB0170." in why for why in whys)
 
 
 def test_two_lines_of_the_user_behind_one_line_of_a_library_are_two_sites(maker, at, library):

@@ -93,7 +93,7 @@ def test_several_parts_on_one_line_are_each_named_and_what_two_lines_share_is_sa
     (finding,) = find_graph_breaks(maker.run()).findings
     assert finding.title == "A whole train step is compiled: zero_grad(), backward() and step() break the graph of step"
     assert finding.why.count("GB0123 Unsupported") == 1
-    assert "; also on these lines: GB0123 Unsupported Tensor.backward() call" in finding.why
+    assert ". Also on these lines: GB0123 Unsupported Tensor.backward() call" in finding.why
 
 
 def test_other_breaks_of_the_function_stay_findings_of_their_own(maker, parts, at):

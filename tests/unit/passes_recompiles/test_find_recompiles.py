@@ -439,7 +439,7 @@ def test_a_full_cache_is_not_said_to_have_room(builders):
 def test_a_finding_without_advice_says_so(builders):
     grown = "0/0: len(self.seen) == 2"
     for reason, symbols, said in (
-        ("0/0: something new", (), "The recording does not show that a change would end this, so nothing is advised."),
+        ("0/0: something new", (), "Nothing is advised: the recording does not show that a change would end this."),
         (grown, (), "Each number of elements takes its own compiled version. Nothing has to change while there are fewer versions"),
         (equals(0, "self.best", "inf"), [(1, "L['self'].best", "1.5")], "No change is needed: what changed is dynamic now"),
     ):

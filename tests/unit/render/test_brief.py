@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from dynadiag.model.clauses import Happened, StoppedAt
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.render.page import Page
 from tests.gold import sample_report as samples
@@ -37,7 +39,7 @@ def reports(draw):
             fingerprint=f"fp{at}",
             code=f"DX{at:02}",
             title=draw(st.sampled_from(["short", "many words " * 40])),
-            why=draw(SENTENCES),
+            clauses=(Happened("Some words of a clause"),) * draw(st.integers(0, 60)),
             fix=tuple(draw(st.lists(advice(), max_size=5))),
         )
         for at in range(draw(st.integers(0, 12)))
@@ -75,7 +77,9 @@ def test_the_summary_fits_a_screen_and_no_finding_is_lost_unsaid(show, report, w
 def test_a_finding_without_room_for_its_reason_still_shows_its_change(show):
     report = samples.sample_report()
     change = Advice(slug="a", text="Do it.", after="\n".join(f"line({at})" for at in range(6)))
-    several = [replace(report.findings[0], id=f"n{at}", code=f"DX{at}", why="many words; " * 30, fix=(change,)) for at in range(3)]
+    several = [
+        replace(report.findings[0], id=f"n{at}", code=f"DX{at}", clauses=(Happened("many words"),) * 30, fix=(change,)) for at in range(3)
+    ]
     several[0] = replace(several[0], fix=(replace(change, after="\n".join(f"line({at})" for at in range(7))),))
     text = show(replace(report, findings=tuple(several)), summary=True, width=80)
     assert len(text.rstrip("\n").split("\n")) <= 45
@@ -87,7 +91,7 @@ def test_a_finding_without_room_for_its_reason_still_shows_its_change(show):
 
 def test_a_line_of_a_library_that_the_reason_names_is_not_shown_again(show):
     report = samples.sample_report()
-    told = replace(report.findings[1], why="1 event at _tensor.py:634.")
+    told = replace(report.findings[1], clauses=(StoppedAt((Location("_tensor.py", 634),)),))
     shown, hidden = (show(replace(report, findings=(one,)), summary=True) for one in (report.findings[1], told))
     assert "torch.autograd.backward(" in shown and "torch.autograd.backward(" not in hidden
     assert "torch.autograd.backward(" in show(replace(report, findings=(told,)))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dynadiag.model import report as r
 from dynadiag.model import run as m
+from dynadiag.model.clauses import Happened
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.render.html.report_page import render
@@ -314,7 +315,7 @@ def test_a_graph_that_did_not_compile_is_not_shown_as_compiled(made):
         severity="error",
         title="t",
         where=place,
-        why="w",
+        clauses=(Happened("w"),),
         fix=(),
         cost=None,
         evidence=(),

@@ -6,6 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from dynadiag.model import report as r
+from dynadiag.model.clauses import Counted, Effect, EndedProgram, GraphsAround, Happened, Quoted, Settled, Unadvised
 from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, Problem, RunInfo
@@ -256,27 +257,27 @@ def test_the_last_line_does_not_repeat_the_command_that_a_fix_names(samples, sho
 def test_the_summary_says_why_nothing_is_advised(samples, show):
     report = samples.sample_report()
     site = replace(report.graph_breaks[0], id="b7", unadvised="it has no clock")
-    why = "3 break events at 1 site; graphs before it: g0; after it: none; nothing is advised: it has no clock."
-    finding = replace(report.findings[1], why=why, fix=(), evidence=("b7",))
+    clauses = (Counted(3, "break event", 1), GraphsAround(("g0",), ()), Unadvised("it has no clock"))
+    finding = replace(report.findings[1], clauses=clauses, fix=(), evidence=("b7",))
     text = show(replace(report, findings=(finding,), graph_breaks=(site,)), summary=True)
     assert "why   3 break events at 1 site. Nothing is advised: it has no clock." in text
 
 
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("clauses", "said"),
     [
         (
-            "`tag`: 'a' -> 'b'. " + "Each value takes a version. " * 5 + "Nothing is advised: text is compiled in; no other is.",
+            (Happened("`tag`: 'a' -> 'b'"), *[Effect("Each value takes a version")] * 6, Unadvised("text is compiled in; no other is")),
             "`tag`: 'a' -> 'b'. Each value takes a version. Each value takes a version. Each value takes a version. Each value takes a "
             "version. Each value takes a version. Nothing is advised: text is compiled in; no other is.",
         ),
-        ("nothing is advised: it has no clock.", "Nothing is advised: it has no clock."),
-        ("`a`: 1 -> 2. No change is needed: it is dynamic now.", "`a`: 1 -> 2. No change is needed: it is dynamic now."),
+        ((Unadvised("it has no clock"),), "Nothing is advised: it has no clock."),
+        ((Happened("`a`: 1 -> 2"), Settled("it is dynamic now")), "`a`: 1 -> 2. No change is needed: it is dynamic now."),
     ],
 )
-def test_the_summary_ends_a_reason_with_why_nothing_is_to_be_done(samples, show, why, said):
+def test_the_summary_ends_a_reason_with_why_nothing_is_to_be_done(samples, show, clauses, said):
     report = samples.sample_report()
-    finding = replace(report.findings[1], why=why, fix=(), evidence=())
+    finding = replace(report.findings[1], clauses=clauses, fix=(), evidence=())
     text = show(replace(report, findings=(finding,)), summary=True, width=300)
     assert f"why   {said}\n" in text
 
@@ -365,8 +366,8 @@ def test_an_exit_status_names_the_exception_and_its_line(samples, show, text, sh
 def test_an_exception_of_the_compiler_is_named_with_the_line_that_did_not_compile(samples, show):
     report = samples.sample_report()
     called, torchs = samples.loc(7, "f(x)"), Location("/opt/env/lib/python3.12/site-packages/torch/_dynamo/x.py", 9, "f")
-    why = "f: no. This exception ended the program."
-    failed = replace(report.findings[0], code="DF10", where=samples.loc(9, "y * 2"), why=why)
+    clauses = (Quoted("no", by="f"), EndedProgram())
+    failed = replace(report.findings[0], code="DF10", where=samples.loc(9, "y * 2"), clauses=clauses)
 
     def shown(findings, *stack):
         problem = Problem(kind="uncaught", process=0, text="E: x", stack=stack)
@@ -468,7 +469,7 @@ def test_counts_and_circumstances_are_folded_only_between_their_parts(samples, s
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_the_summary_has_at_most_45_lines_and_counts_what_it_leaves_out(samples, show, width):
     report = samples.sample_report()
-    long = [replace(one, why="A clause of some words; " * 40, id=f"n{at}") for at, one in enumerate(report.findings * 3)]
+    long = [replace(one, clauses=(Happened("A clause of some words"),) * 40, id=f"n{at}") for at, one in enumerate(report.findings * 3)]
     text = show(replace(report, findings=tuple(long)), summary=True, width=width)
     assert len(text.rstrip().split("\n")) <= 45
     shown = text.count("\n  -->")

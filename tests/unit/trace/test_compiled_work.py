@@ -152,8 +152,8 @@ def test_parts_of_a_compiled_module_that_are_called_by_themselves_count_as_eager
     (finding,) = (one for one in reports.build(run).findings if one.code == "DF15")
     assert (finding.where.line, finding.severity, finding.cost.value) == (9, "warning", 5)
     assert finding.why.startswith(
-        "called 30 times; a call that was looked at ran 5 operators, none of them compiled; of all 13 operators that were counted, in one "
-        "call each, 7 run compiled."
+        "Called 30 times. One of these calls was counted: it ran 5 operators, none of them compiled; of all 13 operators counted, 7 run "
+        "compiled."
     )
 
 

@@ -1,0 +1,120 @@
+"""The one place where clauses become sentences: each clause one sentence, the same in the terminal, in Markdown, pages and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dynadiag.model import clauses as c
+from dynadiag.model.words import listed, plural, short_place, unique
+
+_ENDS = (".", "?", "!")
+_ENOUGH = "Nothing has to change while there are fewer versions than the limit"
+
+
+def sentences(clauses: Iterable[c.Clause]) -> str:
+    """All of them, one after the other."""
+    return " ".join(filter(None, map(sentence, clauses)))
+
+
+def sentence(clause: c.Clause) -> str:
+    """The clause with a capital letter where it begins with a word of ours, and with its full stop; empty where it claims nothing."""
+    text = _WRITERS[type(clause)](clause).strip()
+    return text if not text or text.endswith(_ENDS) else f"{text}."
+
+
+def capital(text: str) -> str:
+    """The text with its first letter as a capital, unless it begins with a name: `torch` and what has a dot in it, say."""
+    word = text.partition(" ")[0]
+    return f"{text[:1].upper()}{text[1:]}" if word.isalpha() and word != "torch" else text
+
+
+def _text(clause: Any) -> str:
+    return str(clause.text)
+
+
+def _quoted(clause: c.Quoted) -> str:
+    return f"{clause.by}: {clause.text}" if clause.by else clause.text
+
+
+def _counted(clause: c.Counted) -> str:
+    at = "" if clause.places is None else f" at {plural(clause.places, clause.place_noun)}"
+    on = f" on {clause.who}" if clause.who else ""
+    named = f": {', '.join(clause.named)}" if clause.named else ""
+    return f"{plural(clause.count, clause.noun)}{at}{on}{named}"
+
+
+def _stopped_at(clause: c.StoppedAt) -> str:
+    how = "inside the call" if clause.inside else "where it is called"
+    return f"Dynamo stops {how}, at {listed(unique(map(short_place, clause.places)))}"
+
+
+def _left_eager(clause: c.LeftEager) -> str:
+    return f"Not compiled because of it: {listed(clause.functions)}" + (f" ({clause.reason})" if clause.reason else "")
+
+
+def _graphs_around(clause: c.GraphsAround) -> str:
+    if clause.between:
+        return f"Graphs between them: {listed(unique((*clause.before, *clause.after))) or 'none'}"
+    return f"Graphs before it: {listed(clause.before) or 'none'}; after it: {listed(clause.after) or 'none'}"
+
+
+def _resumed_in(clause: c.ResumedIn) -> str:
+    parts = [
+        *([f"continues in {plural(clause.compiled, 'compiled resume function')}"] if clause.compiled else []),
+        *([f"{plural(clause.not_compiled, 'resume function')} not compiled"] if clause.not_compiled else []),
+    ]
+    return capital("; ".join(parts))
+
+
+def _compile_seconds(clause: c.CompileSeconds) -> str:
+    these = "This recompile" if clause.recompiles == 1 else "These recompiles"
+    return f"{these} took {clause.seconds:.2f} s of compile time (measured)"
+
+
+def _versions_used(clause: c.VersionsUsed) -> str:
+    versions = plural(clause.versions, "compiled version")
+    if clause.raised:
+        return "Under `fullgraph=True` the next variant raised an error instead of running eagerly"
+    if clause.refused:
+        match = f"match none of the {versions}" if clause.versions else "match no compiled version"
+        return (
+            f"torch refused {clause.refused} of these recompiles and no longer compiles it: calls that {match} run eagerly from then on, "
+            "and so does what they call"
+        )
+    if clause.unfinished:
+        of = "" if clause.limit is None else f" of at most {clause.limit}"
+        unfinished = plural(clause.unfinished, "compilation")
+        return f"The log ends before {unfinished} of it finished; by then it had {clause.versions}{of} compiled versions"
+    if clause.limit is None:
+        return f"It has {versions}; the recompile limit is not in the log"
+    return f"It has {clause.versions} of at most {clause.limit} compiled versions"
+
+
+def _unadvised(clause: c.Unadvised) -> str:
+    return f"Nothing is advised{f' for {clause.of}' if clause.of else ''}{f': {clause.reason}' if clause.reason else ''}"
+
+
+def _settled(clause: c.Settled) -> str:
+    return _ENOUGH if clause.enough else f"No change is needed: {clause.reason}"
+
+
+_WRITERS: Mapping[type[c.Clause], Callable[[Any], str]] = {
+    c.Happened: _text,
+    c.Cause: _text,
+    c.Effect: _text,
+    c.Basis: _text,
+    c.Doubt: _text,
+    c.Quoted: _quoted,
+    c.Counted: _counted,
+    c.OnProcesses: lambda clause: f"On {clause.who}",
+    c.StoppedAt: _stopped_at,
+    c.LeftEager: _left_eager,
+    c.GraphsAround: _graphs_around,
+    c.ResumedIn: _resumed_in,
+    c.CompileSeconds: _compile_seconds,
+    c.VersionsUsed: _versions_used,
+    c.EndedProgram: lambda clause: "This exception ended the program",
+    c.Unadvised: _unadvised,
+    c.Settled: _settled,
+}
