@@ -6,17 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dynadiag.model.report import Advice, Fallback
-from dynadiag.model.run import Run
 from dynadiag.source.line import parse_line
 from dynadiag.source.torch_names import is_of_torch
 
-_Rule = Callable[[Fallback, Run], tuple[Advice, ...]]
+_Rule = Callable[[Fallback], tuple[Advice, ...]]
 
 
-def fallback_advice(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
-    """The changes that end this fallback; empty for one that follows from a graph break, and where none is certain (`why_nothing`)."""
+def fallback_advice(fallback: Fallback, setting: str = "") -> tuple[Advice, ...]:
+    """The changes that end this fallback; empty for one that follows from a graph break, and where none is certain (`why_nothing`).
+
+    `setting` is what switched compilation off, where something did.
+    """
+    if fallback.breaks:
+        return ()
+    if fallback.kind == "env_disabled":
+        return _switched_on(setting)
     rule = _RULES.get(fallback.kind)
-    return () if rule is None or fallback.breaks else rule(fallback, run)
+    return () if rule is None else rule(fallback)
 
 
 def why_nothing(fallback: Fallback) -> str | None:
@@ -25,16 +31,15 @@ def why_nothing(fallback: Fallback) -> str | None:
     return None if fallback.advice or fallback.breaks else reason
 
 
-def _environment(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
-    name = fallback.reason.split(" ")[0].partition("=")[0]
-    if is_of_torch(name):
-        text = f"Remove the assignment to {name}: with it, torch.compile returns code that runs eagerly."
+def _switched_on(setting: str) -> tuple[Advice, ...]:
+    if is_of_torch(setting):
+        text = f"Remove the assignment to {setting}: with it, torch.compile returns code that runs eagerly."
     else:
-        text = f"Unset {name} in the environment that starts the program: with it, torch.compile returns code that runs eagerly."
+        text = f"Unset {setting} in the environment that starts the program: with it, torch.compile returns code that runs eagerly."
     return (Advice(slug="switch-compile-on", text=text),)
 
 
-def _stance(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
+def _stance(fallback: Fallback) -> tuple[Advice, ...]:
     code = "" if fallback.own_frame is None else parse_line(fallback.own_frame.code).code
     if code.startswith(("with ", "@", "async with ")):
         return ()
@@ -45,7 +50,7 @@ def _stance(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
     return (Advice(slug="reset-stance", text=text, options=("torch.compiler.set_stance",)),)
 
 
-def _aot_rejected(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
+def _aot_rejected(fallback: Fallback) -> tuple[Advice, ...]:
     if "2022" not in fallback.reason:
         return ()
     return (
@@ -59,7 +64,6 @@ def _aot_rejected(fallback: Fallback, run: Run) -> tuple[Advice, ...]:
 
 
 _RULES: Final[Mapping[str, _Rule]] = {
-    "env_disabled": _environment,
     "stance": _stance,
     "aot_rejected": _aot_rejected,
 }

@@ -18,9 +18,10 @@ NO_TIME = "measured with --cost, in calls that use no CUDA device"
 @dataclass(frozen=True, slots=True)
 class Work:
     """One call each of `functions` compiled functions together: its operators, how many of them were in graphs, and how many graphs ran and
-    graph breaks were met in one call, at least and at most. `time` is the part of the host's time that was spent in graphs.
-    `only` is the name of the function where it is one. The operators are also those of one call each of `eager`: parts of compiled modules
-    that were called by themselves, which is not compiled. `as_in_eager` counts those of all graphs that Inductor only calls by their names.
+    graph breaks were met in one call, at least and at most. `break_lines` is at how many lines of source those breaks are, where that is
+    known. `time` is the part of the host's time that was spent in graphs. `only` is the name of the function where it is one. The operators
+    are also those of one call each of `eager`: parts of compiled modules that were called by themselves, which is not compiled.
+    `as_in_eager` counts those of all graphs that Inductor only calls by their names.
     """
 
     operators: int
@@ -32,6 +33,7 @@ class Work:
     only: str | None = None
     eager: tuple[str, ...] = ()
     as_in_eager: int = 0
+    break_lines: int | None = None
 
     @property
     def share(self) -> float | None:
@@ -61,6 +63,7 @@ def compiled_work(run: Run) -> Work | None:
         only=names.pop() if len(names) == 1 else None,
         eager=tuple(sorted(parts)),
         as_in_eager=len(complex_operators(run)),
+        break_lines=_break_lines(compiled_calls[0], run) if len(compiled_calls) == 1 else None,
     )
 
 
@@ -73,6 +76,17 @@ def breaks_in(work: CompiledWork, run: Run) -> int:
     """How many graph breaks the call met: each time that code compiled up to a break ran."""
     broke = {frame.id for frame in run.frames if frame.outcome == "broke"}
     return sum(times for frame, times in work.regions.items() if frame in broke)
+
+
+def _break_lines(work: CompiledWork, run: Run) -> int | None:
+    """At how many lines the call met its breaks; None where the line of one is not known, or where one compilation broke at several."""
+    found: dict[str, set[tuple[str, int | None]]] = {
+        frame.id: set() for frame in run.frames if frame.outcome == "broke" and frame.id in work.regions
+    }
+    for event in run.breaks:
+        if event.frame in found and (place := event.torch_frame or next(reversed(event.stack), None)) is not None:
+            found[event.frame].add((place.file, place.line))
+    return len(set().union(*found.values())) if found and all(len(lines) == 1 for lines in found.values()) else None
 
 
 def why_no_work(run: Run) -> str | None:

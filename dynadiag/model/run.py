@@ -227,6 +227,20 @@ class Problem:
     stack: tuple[Location, ...] = ()
     record: int | None = None
 
+    @property
+    def subject(self) -> str:
+        """What the text is about, before its first colon: the class of an exception, or the function that Dynamo left."""
+        return self.text.partition(_COLON)[0]
+
+    @property
+    def message(self) -> str:
+        """What the text says of its subject."""
+        return self.text.partition(_COLON)[2]
+
+
+_COLON = ": "
+"""Between a class and its message, as Python prints an exception, and between a function and why it was left, as the recorder writes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionCost:

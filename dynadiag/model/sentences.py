@@ -25,7 +25,7 @@ def sentence(clause: c.Clause) -> str:
 
 def capital(text: str) -> str:
     """The text with its first letter as a capital, unless it begins with a name: `torch` and what has a dot in it, say."""
-    word = text.partition(" ")[0]
+    word = next(iter(text.split()), "")
     return f"{text[:1].upper()}{text[1:]}" if word.isalpha() and word != "torch" else text
 
 

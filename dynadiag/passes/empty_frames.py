@@ -67,7 +67,7 @@ def _has_own_name(frame: Frame, run: Run) -> bool:
 
 def was_compiled(problem: Problem, run: Run) -> bool:
     """True if the frame of a `no_graph` problem is the very function or module that `torch.compile` was given in that process."""
-    name = problem.text.partition(": ")[0]
+    name = problem.subject
     if source_function(name.rpartition(".")[2]) != name.rpartition(".")[2]:
         return False
     targets = targets_by_process(run).get(problem.process, frozenset())
@@ -81,7 +81,7 @@ def nothing_in(name: str) -> str:
 
 def empty_reason(problem: Problem) -> str:
     """Why the frame was left, in one sentence; torch's own words where they say something else than that there was nothing in it."""
-    name, _, said = problem.text.partition(": ")
+    name, said = problem.subject, problem.message
     if "no tensor-related objects" in said:
         # `has_tensor_in_frame` in `_dynamo/convert_frame.py`, 2.11 to 2.15: it looks at values and names, not at what the code does.
         return f"Dynamo did not trace `{name}`, which runs as plain Python: it saw no tensor or module in its values, and no name of torch"
@@ -95,7 +95,7 @@ def empty_reason(problem: Problem) -> str:
 
 def empty_advice(problem: Problem) -> str | None:
     """What to do about a frame that was left, in one sentence; None where nothing is known."""
-    name, _, said = problem.text.partition(": ")
+    name, said = problem.subject, problem.message
     if said.startswith(_GENERATOR):
         return (
             f"Compile an ordinary function instead: one that computes what `{name}` yields, or one that runs through `{name}` from its "

@@ -171,11 +171,8 @@ def _backwards(run: Run) -> Iterable[Finding]:
         problem, frame = group[0]
         ended = _that_ended(run, problem.text, frame.key.process)
         where = own_frame(() if ended is None else _until_run_time(ended.stack), run) or own_entry(frame, run)
-        kind, _, said = problem.text.partition(": ")
-        message = failure_message(said)
-        yield _finding(
-            run, f"Compilation of a backward failed with {kind}", kind, where, (said, message), [item for _, item in group], frame
-        )
+        kind, failure = problem.subject, (problem.message, failure_message(problem.message))
+        yield _finding(run, f"Compilation of a backward failed with {kind}", kind, where, failure, [item for _, item in group], frame)
 
 
 def _until_run_time(stack: Sequence[Location]) -> Sequence[Location]:

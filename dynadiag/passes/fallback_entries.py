@@ -116,7 +116,7 @@ def _entry(identifier: str, fingerprint: str, group: Sequence[_Entry], run: Run)
         breaks=unique(word for entry in group for word in entry.breaks),
         processes=_processes(group, run),
     )
-    return replace(entry, advice=fallback_advice(entry, run))
+    return replace(entry, advice=fallback_advice(entry, first.name.strip()))
 
 
 def _processes(group: Sequence[_Entry], run: Run) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ def _finding(problem: Problem, run: Run) -> Finding:
     calls = "The program exports" if asked is None else f"The program exports at {short_place(asked)}"
     stopped = "it failed" if place is None else f"tracing stopped at {short_place(place)}"
     who = rank_text(run, (problem.process,))
-    fixes, reason = ((), "") if place is None else _of_same_break(problem, message, place, run)
+    fixes, reason = ((), "") if place is None else _of_same_break(problem, place, run)
     undecided = (_ALL_AT_ONCE,) if _UNDECIDED.search(message) else ()
     return Finding(
         id="",
@@ -83,9 +83,10 @@ def _asking(problem: Problem, run: Run) -> Location | None:
     return None if at is None else own_frame(problem.stack[:at], run)
 
 
-def _of_same_break(problem: Problem, message: str, place: Location, run: Run) -> tuple[tuple[Advice, ...], str]:
+def _of_same_break(problem: Problem, place: Location, run: Run) -> tuple[tuple[Advice, ...], str]:
     """The advice that torch.compile's break at this line has, without options, which an export does not read."""
-    reason, _ = parse_reason(message.partition(": ")[2])
+    message = problem.message.partition(_USER_CODE)[0]
+    reason, _ = parse_reason(message)
     gb_id = reason.gb_id or _branch(place, message)
     if gb_id is None:
         return (), ""

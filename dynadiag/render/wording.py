@@ -166,35 +166,30 @@ def recompiles_since(report: Report) -> str:
     return f"{said} on {clean(on)}" if on else said
 
 
-def compiled_share(work: Work) -> str:
-    """`87 %` of the operators, cut off and not rounded: never all or none where that is not so."""
-    percent = 100 * work.compiled // max(1, work.operators)
-    return "less than 1 %" if work.compiled and not percent else f"{percent} %"
-
-
 def compiled_work(work: Work) -> str:
-    """`87 % of the operators of a call of Net run compiled (7 of 8), in 4 graphs per call; each call stops 4 times at a graph break`.
+    """`train_step: 4 graph breaks per call at 3 lines; 926 of 927 operators run compiled, in 2 graphs`.
 
-    A break in a loop or in a function that is called twice stops a call twice, so stops are not sites.
+    A break in a loop or in a function that is called twice stops a call twice, so breaks per call are no lines.
     """
-    short = work.only is not None and len(work.only) <= _LONGEST_NAME
-    of = f" of {clean(work.only)}" if work.only is not None and short and not work.eager else ""
-    time = "" if work.time is None else f" and {100 * work.time:.0f} % of its time"
-    what = clean(work.only) if work.only is not None and short and work.eager else plural(work.functions, "compiled function")
-    calls = "" if work.functions == 1 and not work.eager else f", one call each of {what}"
+    name = None if work.only is None else clean(work.only.rpartition("<locals>.")[2])
+    what = name if name is not None and len(name) <= _LONGEST_NAME else plural(work.functions, "compiled function")
     if work.eager:
-        calls += f" and of {listed([clean(name) for name in work.eager])}, which run{'s' if len(work.eager) == 1 else ''} eagerly"
-    counted = f" ({work.compiled:,} of {work.operators:,}{calls})"
-    graphs = _span(work.graphs, "graph")
-    stops = {(1, 1): "once", (0, 1): "at most once"}.get(work.breaks) or _span(work.breaks, "time")
-    where = f", in {graphs} per call{f'; each call stops {stops} at a graph break' if work.breaks[1] else ''}"
+        eager = listed([clean(part) for part in work.eager])
+        opening = f"One call each of {what} and of {eager}, which run{'s' if len(work.eager) == 1 else ''} eagerly: "
+    else:
+        opening = f"{what}: " if work.functions == 1 else f"One call each of {what}: "
+    lines = "" if work.break_lines is None else f" at {plural(work.break_lines, 'line')}"
+    breaks = f"{_span(work.breaks, 'graph break')} per call{lines}; " if work.breaks[1] else ""
+    time = "" if work.time is None else f" and {100 * work.time:.0f} % of the time"
+    graphs = f", in {_span(work.graphs, 'graph')}" if work.graphs[1] else ""
     called = f"; Inductor calls {plural(work.as_in_eager, 'operator')} of its graphs one by one, as eager does" if work.as_in_eager else ""
-    return f"{compiled_share(work)} of the operators of a call{of}{time} run compiled{counted}{where if work.graphs[1] else ''}{called}"
+    run = "runs" if work.compiled == 1 and work.time is None else "run"
+    return f"{opening}{breaks}{work.compiled:,} of {plural(work.operators, 'operator')}{time} {run} compiled{graphs}{called}"
 
 
 def _span(ends: tuple[int, int], what: str) -> str:
     least, most = ends
-    return plural(most, what) if least == most else f"{least:,} to {plural(most, what)}"
+    return plural(most, what) if least == most else f"{f'{least:,} to' if least else 'at most'} {plural(most, what)}"
 
 
 def distinct(values: Iterable[str | None]) -> str | None:

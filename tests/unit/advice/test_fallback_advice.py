@@ -15,12 +15,12 @@ def stance(code):
 
 @pytest.mark.parametrize("code", ['with torch.compiler.set_stance("force_eager"):  # debug', '@torch.compiler.set_stance("force_eager")'])
 def test_a_stance_that_ends_by_itself_is_meant(code):
-    assert fallback_advice(stance(code), Run(info=RunInfo())) == ()
+    assert fallback_advice(stance(code)) == ()
     assert why_nothing(stance(code)) is not None
 
 
 def test_a_stance_that_stays_can_be_set_back():
-    (advice,) = fallback_advice(stance('torch.compiler.set_stance("force_eager")  # debug'), Run(info=RunInfo()))
+    (advice,) = fallback_advice(stance('torch.compiler.set_stance("force_eager")  # debug'))
     assert 'set_stance("default")' in advice.text and "debug" not in advice.text
 
 

@@ -48,10 +48,7 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     run = read(record())
     work = facts.compiled_work(run)
     assert (work.operators, work.compiled, work.graphs, work.breaks, work.functions, work.time) == (8, 7, (2, 2), (1, 1), 1, None)
-    assert (
-        wording.compiled_work(work)
-        == "87 % of the operators of a call of f run compiled (7 of 8), in 2 graphs per call; each call stops once at a graph break"
-    )
+    assert wording.compiled_work(work) == "f: 1 graph break per call at 1 line; 7 of 8 operators run compiled, in 2 graphs"
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
     call = {"process": 0, "function": "f", "call": 3, "operators": 8, "operators_compiled": 7, "graphs": 2, "breaks": 1}
@@ -63,21 +60,20 @@ def test_one_call_each_of_several_functions_with_time(read):
         read(record(), record(function="g", outside=900, regions={}, graphs={}), times=[{"graph_s": 1, "call_s": 4}])
     )
     assert wording.compiled_work(work) == (
-        "less than 1 % of the operators of a call and 25 % of its time run compiled (7 of 908, one call each of 2 compiled functions), "
-        "in 0 to 2 graphs per call; each call stops at most once at a graph break"
+        "One call each of 2 compiled functions: at most 1 graph break per call; 7 of 908 operators and 25 % of the time run compiled, in "
+        "at most 2 graphs"
     )
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"outside": 0, "regions": {}}, "100 % of the operators of a call of f run compiled (7 of 7), in 2 graphs per call"),
+        ({"outside": 0, "regions": {}}, "f: 7 of 7 operators run compiled, in 2 graphs"),
         (
             {"graphs": {"0/0": [999, 1]}},
-            "99 % of the operators of a call of f run compiled (999 of 1,000), in 999 graphs per call; "
-            "each call stops once at a graph break",
+            "f: 1 graph break per call at 1 line; 999 of 1,000 operators run compiled, in 999 graphs",
         ),
-        ({"graphs": {}, "regions": {}}, "0 % of the operators of a call of f run compiled (0 of 1)"),
+        ({"graphs": {}, "regions": {}}, "f: 0 of 1 operator run compiled"),
     ],
 )
 def test_neither_all_nor_none_is_said_where_it_is_not_so(read, more, words):
@@ -88,8 +84,8 @@ def test_the_summary_says_it_once_and_before_the_counts(read):
     stream = io.StringIO()
     print_summary(reports.build(read(record())), Console(file=stream, width=120))
     lines = stream.getvalue().split("\n")
-    assert lines[0].startswith("87 % of the operators of a call of f run compiled")
-    assert "operators of a call" not in "\n".join(lines[1:])
+    assert lines[0].startswith("f: 1 graph break per call at 1 line; 7 of 8 operators run compiled")
+    assert "operators run compiled" not in "\n".join(lines[1:])
 
 
 @pytest.mark.parametrize(
@@ -146,8 +142,7 @@ def test_parts_of_a_compiled_module_that_are_called_by_themselves_count_as_eager
     work = facts.compiled_work(run)
     assert (work.operators, work.compiled, work.functions, work.graphs, work.eager) == (13, 7, 1, (2, 2), ("Net.loss",))
     assert wording.compiled_work(work) == (
-        "53 % of the operators of a call run compiled (7 of 13, one call each of f and of Net.loss, which runs eagerly), "
-        "in 2 graphs per call"
+        "One call each of f and of Net.loss, which runs eagerly: 7 of 13 operators run compiled, in 2 graphs"
     )
     (finding,) = (one for one in reports.build(run).findings if one.code == "DF15")
     assert (finding.where.line, finding.severity, finding.cost.value) == (9, "warning", 5)
