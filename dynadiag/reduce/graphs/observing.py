@@ -180,21 +180,21 @@ def _memory_is_meant(error: BaseException, setting: Setting) -> bool:
     return setting.memory_limit_mib is not None or any(type(item).__name__ == "OutOfMemoryError" for item in chain_of(error))
 
 
-def _wrong(found: tuple[str, str], setting: Setting, candidate: Candidate, counts: Sequence[int]) -> Failure:
+def _wrong(found: running.WrongResult, setting: Setting, candidate: Candidate, counts: Sequence[int]) -> Failure:
     """A gradient is wrong when it stands behind the results of its call. `counts` are how many values each call gave."""
-    kind, text = found
-    position = int(text.split(":")[0].removeprefix("result ")) if text.startswith("result ") else 0
-    call = 0
+    kind, position, call = found.kind, found.position or 0, 0
     while call < len(counts) - 1 and position >= counts[call]:
         position -= counts[call]
         call += 1
-    if len(counts) > 1 and text.startswith("result "):
-        text = f"result {position}{text[text.index(':') :]} (call {call + 1} of {len(counts)})"
     is_gradient = setting.check == "gradient" and position >= _result_count(candidate)
     if is_gradient and kind == "wrong_result":
         kind = "wrong_gradient"
-    if setting.check == "mutation" and text.startswith("result ") and position >= (count := _result_count(candidate)):
-        kind, text = "wrong_mutation", f"input {position - count}{text[text.index(':') :]}, as the call left it"
+    text = found.what
+    if found.position is not None:
+        of_call = f" (call {call + 1} of {len(counts)})" if len(counts) > 1 else ""
+        text = f"result {position}: {found.what}{of_call}"
+        if setting.check == "mutation" and position >= (count := _result_count(candidate)):
+            kind, text = "wrong_mutation", f"input {position - count}: {found.what}{of_call}, as the call left it"
     # A graph with wrong numbers is not reduced to one with wrong booleans: they may be another bug, or rounding.
     message = DISCRETE if DISCRETE in text else ""
     return Failure(kind=kind, phase="backward" if is_gradient else "call", message=message, detail=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Interpreter, Node
@@ -85,6 +85,14 @@ def _layout(tensor_input: Input) -> Any:
     )
 
 
+class WrongResult(NamedTuple):
+    """A result that is wrong: the kind of failure ("nan" or "wrong_result"), which one (None: their number), and what is wrong with it."""
+
+    kind: str
+    position: int | None
+    what: str
+
+
 def wrong(
     results: Sequence[Any],
     eager: Sequence[Any],
@@ -93,8 +101,8 @@ def wrong(
     first: Sequence[int] = (),
     runs: Callable[[], Runs] = Runs,
     before: Sequence[Any] = (),
-) -> tuple[str, str] | None:
-    """The kind ("nan" or "wrong_result") and a description of the first result that is wrong; None when all are right.
+) -> WrongResult | None:
+    """The first result that is wrong; None when all are right.
 
     `exact` are the results in float64, None when the graph does not run so: then only the tolerance counts. Those at the positions `first`
     are looked at before the others; integers and booleans come last: rounding alone turns a comparison. `runs` gives the results of more
@@ -102,13 +110,13 @@ def wrong(
     before the call that wrote them, None for others.
     """
     if len(results) != len(eager):
-        return "wrong_result", f"{len(results)} results instead of {len(eager)}"
+        return WrongResult("wrong_result", None, f"{len(results)} results instead of {len(eager)}")
     seen = [Seen("output", at, f"result {at}", value) for at, value in enumerate(eager)]
     noise = Noise(exact=exact if exact is not None and len(exact) == len(eager) else (), runs=lambda _: runs(), before=before)
     judged = judge(seen, results, noise, MINIFY)
     found = [difference for at in dict.fromkeys((*first, *range(len(results)))) for difference in judged[at].differences[:1]]
     worst = min(found, key=lambda item: DISCRETE in item.detail, default=None)
-    return None if worst is None else ("nan" if NOT_FINITE in worst.detail else "wrong_result", f"{worst.name}: {_said(worst)}")
+    return None if worst is None else WrongResult("nan" if NOT_FINITE in worst.detail else "wrong_result", worst.index, _said(worst))
 
 
 def _said(difference: Difference) -> str:
