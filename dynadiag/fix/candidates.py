@@ -18,7 +18,6 @@ from dynadiag.errors import DynadiagError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
-from dynadiag.model import applied_advice
 from dynadiag.model.clauses import Unadvised
 from dynadiag.model.report import Advice, Finding, Report
 
