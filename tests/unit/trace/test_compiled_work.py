@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.console import Console
 from dynadiag import report as reports
 from dynadiag import trace
 from dynadiag.facts import compiled_work as facts
+from dynadiag.model.location import Location
 from dynadiag.render import json_report, wording
 from dynadiag.render.terminal import print_summary
 
@@ -48,11 +50,20 @@ def test_operators_graphs_and_breaks_of_a_call(read):
     run = read(record())
     work = facts.compiled_work(run)
     assert (work.operators, work.compiled, work.graphs, work.breaks, work.functions, work.time) == (8, 7, (2, 2), (1, 1), 1, None)
-    assert wording.compiled_work(work) == "f: 1 graph break per call at 1 line; 7 of 8 operators run compiled, in 2 graphs"
+    assert wording.compiled_work(work) == "f: 1 graph break per call; 7 of 8 operators run compiled, in 2 graphs"
     entry = json_report.to_dict(reports.build(run))["compiled_work"]
     assert (entry["share"], entry["graphs_per_call"], entry["breaks_per_call"], entry["time_share"]) == (7 / 8, [2, 2], [1, 1], None)
     call = {"process": 0, "function": "f", "call": 3, "operators": 8, "operators_compiled": 7, "graphs": 2, "breaks": 1}
     assert entry["calls"] == [{**call, "eager_part": False}]
+
+
+def test_the_lines_of_the_breaks_are_counted_where_they_are_known(read):
+    run = read(record())
+    (event,) = run.breaks
+    known = replace(run, breaks=(replace(event, torch_frame=Location("/home/me/train.py", 4, "f")),))
+    assert wording.compiled_work(facts.compiled_work(known)).startswith("f: 1 graph break per call at 1 line; 7 of 8")
+    two = replace(known, breaks=(*known.breaks, replace(event, torch_frame=Location("/home/me/train.py", 5, "f"))))
+    assert wording.compiled_work(facts.compiled_work(two)).startswith("f: 1 graph break per call; 7 of 8")
 
 
 def test_one_call_each_of_several_functions_with_time(read):
@@ -71,7 +82,7 @@ def test_one_call_each_of_several_functions_with_time(read):
         ({"outside": 0, "regions": {}}, "f: 7 of 7 operators run compiled, in 2 graphs"),
         (
             {"graphs": {"0/0": [999, 1]}},
-            "f: 1 graph break per call at 1 line; 999 of 1,000 operators run compiled, in 999 graphs",
+            "f: 1 graph break per call; 999 of 1,000 operators run compiled, in 999 graphs",
         ),
         ({"graphs": {}, "regions": {}}, "f: 0 of 1 operator run compiled"),
     ],
@@ -84,7 +95,7 @@ def test_the_summary_says_it_once_and_before_the_counts(read):
     stream = io.StringIO()
     print_summary(reports.build(read(record())), Console(file=stream, width=120))
     lines = stream.getvalue().split("\n")
-    assert lines[0].startswith("f: 1 graph break per call at 1 line; 7 of 8 operators run compiled")
+    assert lines[0].startswith("f: 1 graph break per call; 7 of 8 operators run compiled")
     assert "operators run compiled" not in "\n".join(lines[1:])
 
 
