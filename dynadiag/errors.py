@@ -69,6 +69,12 @@ class NotRebuildableError(DynadiagError):
     slug = "graph-not-rebuildable"
 
 
+class EditError(DynadiagError):
+    """A change of a source text that cannot be made; the message says why in one clause."""
+
+    slug = "not-applicable"
+
+
 def shorten(text: str, limit: int = 160) -> str:
     """`text` on one line without control characters, cut to `limit` characters: fit to quote from a log in a message."""
     line = "".join(char if char.isprintable() else " " for char in text)

@@ -6,7 +6,6 @@ of the rules of `fix` it is what the rule makes of a script of its corpus, or of
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
 import textwrap
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dynadiag.changes import hoist, library_messages
-from dynadiag.changes.branch import rewritten
+from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.dynamic import compiled_dynamic
 from dynadiag.changes.edits import Edit, applied, dedented
 from dynadiag.changes.number_loops import with_numbers
@@ -53,7 +52,7 @@ Edits = Sequence[Edit]
 
 def _branch(begin: str, *, masked: bool = False) -> Callable[[str], Edits]:
     def edits(text: str) -> Edits:
-        new = rewritten(ast.parse(text), _row(text, begin), masked=masked)
+        new = rewritten(branch_at(text, _row(text, begin)), masked=masked)
         return (Edit(file="a.py", old=dedented(text, new.rows), new=new.new, near=new.rows.start),)
 
     return edits

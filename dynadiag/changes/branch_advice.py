@@ -5,22 +5,39 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from dynadiag.changes import legality
+from dynadiag.changes.branch import (
+    asks_in_turn,
+    gives_same_values,
+    negated_text,
+    own_branch,
+    read_branch,
+    say_kept_elsewhere,
+    say_replaced,
+    selected_rows,
+    shows_same_values,
+    why_not_asked,
+    why_not_computed,
+    why_not_differentiated,
+    why_not_new,
+    with_python_part,
+)
 from dynadiag.changes.break_context import CHANGES, BreakContext, Said, Withheld, quoted, rewrite, withhold
-from dynadiag.changes.condition import DRAWN, condition_of, if_expression, negated, split_python_part, tensor_condition
-from dynadiag.changes.legality import why_not_differentiated, why_not_selected
+from dynadiag.changes.condition import DRAWN, condition_of, if_expression, split_python_part, tensor_condition, tensor_test
 from dynadiag.changes.message import LOGGER, LOGGER_METHODS
+from dynadiag.errors import EditError
 from dynadiag.model.report import Advice
-from dynadiag.source.effects import blocks_around, breaks_beside, catches, written_later
+from dynadiag.source.effects import blocks_around, breaks_beside, catches
 from dynadiag.source.line import dotted, parse_line
-from dynadiag.source.memory import has_other_name, kept_elsewhere, reads_of_this
+from dynadiag.source.memory import kept_elsewhere
 from dynadiag.source.place import Place
 from dynadiag.source.uses import draws, is_item
 
 _BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
-_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _NO_CHOICE = (
     "the value of a tensor decides what Python does here; `torch.where` computes both values, which must then have one shape and both get "
     "gradients: the recording does not show that the results would be the same; where `dynadiag fix` can rewrite the branch, it compares "
@@ -101,21 +118,20 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Said]:
     yield from _left_out(context)
     python, decides = (None, test) if test is None else split_python_part(test)
     text = None if decides is None else tensor_condition(line, decides, drop)
-    if text is None or decides is None:
+    if text is None or isinstance(line.statement, ast.While):
         return
-    if python is not None:
-        yield from _guarded_statement(context, line.text(python), text)
-    elif isinstance(line.statement, ast.Assert):
-        message = "" if line.statement.msg is None else f", {_constant(context, line.statement.msg)}"
-        check = "it then becomes a check in the graph, which raises RuntimeError, not AssertionError"
-        said = f"Give the assertion a plain tensor and a constant message: {check}"
-        yield from rewrite(context, "assert-constant", f"assert {text}{message}", said)
-    elif place is None or isinstance(line.statement, ast.While):
-        return
-    elif (choice := if_expression(line)) is not None:
-        yield from _expression(context, place, choice, text)
-    elif isinstance(statement := place.statement(), ast.If) and not line.code.startswith("elif"):
-        yield from _statement(context, place, statement, text)
+    if isinstance(line.statement, ast.Assert):
+        if python is None:
+            message = "" if line.statement.msg is None else f", {_constant(context, line.statement.msg)}"
+            check = "it then becomes a check in the graph, which raises RuntimeError, not AssertionError"
+            said = f"Give the assertion a plain tensor and a constant message: {check}"
+            yield from rewrite(context, "assert-constant", f"assert {text}{message}", said)
+    elif place is not None and (choice := if_expression(line)) is not None:
+        if python is None:
+            yield from _expression(context, place, choice, text, drop)
+    elif place is not None:
+        with suppress(EditError):  # what it does is no choice between values: `_reason` says what it is
+            yield from _statement(context, place, None if drop is None else place.at(line, drop))
 
 
 def _left_out(context: BreakContext) -> Iterator[Advice]:
@@ -152,163 +168,61 @@ def _may_change(place: Place, node: ast.AST) -> bool:
     return name.endswith("_") or not (known or of_tensor)
 
 
-def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str) -> Iterator[Said]:
+def _expression(context: BreakContext, place: Place, choice: ast.IfExp, condition: str, drop: ast.Call | None) -> Iterator[Said]:
     line, node = context.line, place.at(context.line, choice)
-    if not isinstance(node, ast.IfExp) or not place.is_single(node.test) or _asks_in_turn(node.test):
+    if not isinstance(node, ast.IfExp) or not place.asks_single(node.test) or asks_in_turn(node.test):
         return
-    numbers = place.float32 and all(
-        isinstance(expression, ast.Constant) and type(expression.value) is float for expression in (node.body, node.orelse)
-    )
-    alike = _chooses_alike(place, node.test) and place.same_shape(node.body, node.orelse)
-    if alike or (numbers and place.tensor_serves(node)):
-        values = f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})"
-        why = (
-            _why_not_another(place, (node.body, node.orelse), (node,))
-            or _not_computed(place, values)
-            or why_not_differentiated(place, node.test, (node.body,), (node.orelse,))
+    values = (node.body, node.orelse)
+    numbers = place.float32 and all(isinstance(value, ast.Constant) and type(value.value) is float for value in values)
+    if (place.floating and gives_same_values(place, [values])) or (numbers and place.tensor_serves(node)):
+        whys = (
+            say_kept_elsewhere(place, kept_elsewhere(place, values, (node,))),
+            _in_vain(why_not_asked(node.test, tensor_test(choice.test, drop) or choice.test)),
+            *(_in_vain(legality.why_not_computed(value, gradients=not place.no_gradient)) for value in values),
+            legality.why_not_differentiated(place, node.test, (node.body,), (node.orelse,)),
         )
-        said = f"Compute both values and select on the device ({_BOTH})"
-        yield from rewrite(context, "if-where", line.replaced(choice, values), said) if why is None else withhold(why)
+        if (why := next(filter(None, whys), None)) is not None:
+            yield from withhold(why)
+            return
+        after = line.replaced(choice, f"torch.where({condition}, {line.text(choice.body)}, {line.text(choice.orelse)})")
+        yield from rewrite(context, "if-where", after, f"Compute both values and select on the device ({_BOTH})")
 
 
-def _not_computed(place: Place, rows: str) -> str | None:
-    """Why both sides may not always be computed, as `dynadiag fix` decides it."""
-    why = why_not_selected(rows.removeprefix("return "), gradients=not place.no_gradient, imports=place.imports)
+def _in_vain(why: str | None) -> str | None:
     return None if why is None else f"both sides would be computed, and {why}"
 
 
-def _chooses_alike(place: Place, test: ast.expr) -> bool:
-    """Whether a choice between values is all that the condition makes.
-
-    The tensors are floats, so that arithmetic with numbers gives no other type on one side; nothing is written later into what would be a
-    new tensor; and no part of the condition is there only if another one holds.
-    """
-    return place.floating and not _asks_in_turn(test) and not written_later(place)
-
-
-def _asks_in_turn(test: ast.expr) -> bool:
-    """Whether a part of the condition may only be there if another one holds: `m.any() and x[m].min() > 1`."""
-    return isinstance(test, ast.BoolOp) and any(isinstance(node, ast.Subscript) for node in ast.walk(test))
-
-
-def _statement(context: BreakContext, place: Place, statement: ast.If, condition: str) -> Iterator[Said]:
-    body, before = statement.body, place.written(statement, statement)
-    if len(body) == 1 and isinstance(body[0], ast.Raise) and not statement.orelse:
-        message = _message(place, body[0])
-        if message is not None:
-            after = f"torch._assert_async({negated(condition, place.imports)}, {message})"
-            also = "" if context.returns else f", also where `{place.node.name}` is called uncompiled"
-            text = f"Check on the device; the error then comes later, as a RuntimeError{also}"
-            yield Advice(slug="if-check", text=text, before=before, after=after)
-    elif not place.is_single(statement.test) or not _chooses_alike(place, statement.test):
+def _statement(context: BreakContext, place: Place, read: ast.expr | None) -> Iterator[Said]:
+    """The `if` on the row as rows without one. Raises EditError where it is no choice between values."""
+    drop = read if isinstance(read, ast.Call) else None
+    statement = own_branch(place)
+    if len(statement.body) == 1 and isinstance(statement.body[0], ast.Raise) and not statement.orelse:
+        yield from _check(context, place, statement, statement.body[0], drop)
         return
-    elif len(body) == 1 and isinstance(body[0], ast.Return):
-        yield from _returns(place, statement, body[0], condition)
-    elif (rows := _rows(place, statement, condition)) is not None:
-        text = f"Always compute the value and select on the device ({_BOTH})"
-        why = _not_another(place, statement) or _not_computed(place, rows) or _not_differentiated(place, statement)
-        yield Advice(slug="if-where", text=text, before=before, after=rows) if why is None else Withheld(why)
-
-
-def _guarded_statement(context: BreakContext, python: str, condition: str) -> Iterator[Said]:
-    """`if x is not None and tensor:` without an `else`: Python goes on to decide its part, and the values are chosen below it."""
-    place = context.place
-    statement = None if place is None else place.statement()
-    if place is None or not isinstance(statement, ast.If) or statement.orelse or context.line.code.startswith("elif"):
+    branch = read_branch(place, drop)
+    writes = any(side.writes is not None for side in branch.sides)
+    if not writes and not shows_same_values(branch):
         return
-    _, decides = split_python_part(statement.test)
-    alone = ast.copy_location(ast.If(decides, statement.body, []), statement)
-    for found in _statement(context, place, alone, condition):
-        if isinstance(found, Advice) and found.slug == "if-where":
-            rows = "\n".join(f"    {row}" for row in (found.after or "").split("\n"))
-            yield replace(found, after=f"if {python}:\n{rows}")
-        elif not isinstance(found, Advice):
-            yield found
-
-
-def _not_another(place: Place, statement: ast.If) -> str | None:
-    """Why the branch may not always give its names new tensors."""
-    for child in statement.body:
-        if isinstance(child, ast.AugAssign) and isinstance(child.target, ast.Name) and has_other_name(place, child.target.id):
-            return f"`{place.text(child)}` writes into a tensor that something else has too"
-        target = child.targets[0] if isinstance(child, ast.Assign) else None
-        if not isinstance(child, ast.Assign) or not isinstance(target, ast.Name):
-            continue
-        others = [each.value for each in statement.orelse if isinstance(each, ast.Assign)]
-        if (why := _why_not_another(place, (*(others or [target]), child.value), reads_of_this(place, statement, target.id))) is not None:
-            return why
-    return None
-
-
-def _not_differentiated(place: Place, statement: ast.If) -> str | None:
-    """Why the values of the branch may not be chosen where a gradient flows; for a side without one counts what the name was before."""
-    sides = [[pair for child in block if (pair := _assigned(place, child)) is not None] for block in (statement.body, statement.orelse)]
-    names = {name for side in sides for name, _, _ in side}
-    kept = ([ast.Name(name, ast.Load()) for name in sorted(names - {text for text, _, _ in side})] for side in sides)
-    then, other = ([*(value for _, value, _ in side), *rest] for side, rest in zip(sides, kept, strict=True))
-    return why_not_differentiated(place, statement.test, then, other)
-
-
-def _returns(place: Place, statement: ast.If, first: ast.Return, condition: str) -> Iterator[Said]:
-    """`if c: return a` with `return b` behind it is one choice."""
-    second = statement.orelse[0] if len(statement.orelse) == 1 else None if statement.orelse else place.next_statement(statement)
-    if not isinstance(second, ast.Return) or first.value is None or second.value is None:
+    computed = _in_vain(why_not_computed(branch, gradients=not place.no_gradient))
+    if (why := why_not_new(branch) or computed or why_not_differentiated(branch)) is not None:
+        yield Withheld(why)
         return
-    if place.same_shape(first.value, second.value):
-        after = f"return torch.where({condition}, {place.text(first.value)}, {place.text(second.value)})"
-        text = f"Compute both results and select on the device ({_BOTH})"
-        why = (
-            _why_not_another(place, (first.value, second.value), (first.value, second.value))
-            or _not_computed(place, after)
-            or why_not_differentiated(place, statement.test, (first.value,), (second.value,))
-        )
-        before = place.written(statement, second)
-        yield Advice(slug="if-return-where", text=text, before=before, after=after) if why is None else Withheld(why)
+    slug, text = "if-where", f"Always compute the value and select on the device ({_BOTH})"
+    if branch.then.returns is not None:
+        slug, text = "if-return-where", f"Compute both results and select on the device ({_BOTH})"
+    before, after = place.written(statement, branch.last), "\n".join(with_python_part(branch, selected_rows(branch)))
+    yield Advice(slug=slug, text=f"{text}{say_replaced(branch)}", before=before, after=after)
 
 
-def _rows(place: Place, statement: ast.If, condition: str) -> str | None:
-    """The choice written out, or None: each side sets plain names to what has one shape, the other side of an `else` the same name."""
-    first = [_assigned(place, child) for child in statement.body]
-    second = [_assigned(place, item) for item in statement.orelse]
-    if None in first or None in second or not first:
-        return None
-    sides = [pair for pair in first if pair is not None], {pair[0]: pair for pair in second if pair is not None}
-    names = [name for name, _, _ in sides[0]]
-    if len(set(names)) != len(names) or (sides[1] and (set(sides[1]) != set(names) or len(names) != 1)):
-        return None
-    kept, rows = condition, []
-    if any(isinstance(node, ast.Name) and node.id in names[:-1] for node in ast.walk(ast.parse(condition, mode="eval"))):
-        kept, rows = "taken", [f"taken = {condition}"]
-    for name, value, text in sides[0]:
-        target = next(
-            descendant
-            for descendant in ast.walk(statement)
-            if isinstance(descendant, ast.Name) and descendant.id == name and isinstance(descendant.ctx, ast.Store)
-        )
-        other = sides[1].get(name, (name, target, name))
-        if not place.same_shape(value, other[1]):
-            return None
-        rows.append(f"{name} = torch.where({kept}, {text}, {other[2]})")
-    return "\n".join(rows)
-
-
-def _assigned(place: Place, node: ast.stmt) -> tuple[str, ast.expr, str] | None:
-    """The name, the new value and its text of `x = e`, or of `x += e` where no other name can have the tensor that it changes."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and type(node.op) in _SIGNS:
-        values = place.values(node.target.id)
-        made = (isinstance(expression, ast.BinOp | ast.UnaryOp) or _is_new(expression) for expression in values)
-        fresh = place.is_local(node.target.id) and all(made)
-        text = place.text(node.value)
-        text = text if isinstance(node.value, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript) else f"({text})"
-        value = ast.BinOp(left=ast.Name(id=node.target.id, ctx=ast.Load()), op=node.op, right=node.value)
-        return (node.target.id, value, f"{node.target.id} {_SIGNS[type(node.op)]} {text}") if fresh else None
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id, node.value, place.text(node.value)
-    return None
-
-
-def _is_new(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func) in ("torch.tensor", "torch.zeros", "torch.ones", "torch.full")
+def _check(context: BreakContext, place: Place, statement: ast.If, raised: ast.Raise, drop: ast.Call | None) -> Iterator[Advice]:
+    """`if tensor: raise E("text")` as a check in the graph."""
+    message, test = _message(place, raised), tensor_test(statement.test, drop)
+    if message is None or test is None or split_python_part(statement.test)[0] is not None:
+        return
+    also = "" if context.returns else f", also where `{place.node.name}` is called uncompiled"
+    text = f"Check on the device; the error then comes later, as a RuntimeError{also}"
+    after = f"torch._assert_async({negated_text(place, statement.test, test)}, {message})"
+    yield Advice(slug="if-check", text=text, before=place.written(statement, statement), after=after)
 
 
 def _message(place: Place, node: ast.Raise) -> str | None:
@@ -356,14 +270,3 @@ def _may_be_chosen(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign | ast.AugAssign):
         return False
     return not isinstance(statement.value, ast.Constant) and not is_item(statement.value)
-
-
-def _why_not_another(place: Place, values: Iterable[ast.expr], uses: Iterable[ast.expr]) -> str | None:
-    """Why a new tensor may not take the place of one of these values; None where it may."""
-    old = kept_elsewhere(place, values, uses)
-    if old is None:
-        return None
-    return (
-        f"where the other side is chosen the program continues with the tensor `{place.text(old)}` itself, which other code may have too; "
-        "`torch.where` would make a new one"
-    )

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynadiag.changes.edits import EditError
+from dynadiag.errors import EditError
 
 
 @dataclass(frozen=True, kw_only=True)

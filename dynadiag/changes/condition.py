@@ -9,8 +9,8 @@ from copy import copy
 from typing import Any
 
 from dynadiag.source.calls import takes_tensors
-from dynadiag.source.imports import USUAL, Imports, spelled
-from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.imports import spelled
+from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_of_torch
 from dynadiag.source.uses import is_item
@@ -54,7 +54,7 @@ def tensor_test(node: ast.expr, drop: ast.Call | None = None) -> ast.expr | None
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = tensor_test(node.operand, drop)
-        return None if inner is None else _negated(inner)
+        return None if inner is None else negated_test(inner)
     if isinstance(node, ast.BoolOp):
         return _joined(node, drop)
     if isinstance(node, ast.Call) and dotted(node.func) == "bool" and node is not drop and len(node.args) == 1:
@@ -151,7 +151,7 @@ def _member(node: ast.Compare, drop: ast.Call | None) -> ast.expr | None:
     tensor = _replace_reads(node.left, drop)
     device = ast.keyword("device", ast.Attribute(tensor, "device", ast.Load()))
     found = _call_torch("isin", tensor, _call_torch("tensor", ast.List(values.elts, ast.Load()), keywords=[device]))
-    return found if isinstance(node.ops[0], ast.In) else _negated(found)
+    return found if isinstance(node.ops[0], ast.In) else negated_test(found)
 
 
 def _joined(node: ast.BoolOp, drop: ast.Call | None) -> ast.expr | None:
@@ -234,10 +234,10 @@ def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | No
 
 def reads_a_tensor(node: ast.expr) -> bool:
     """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            name = dotted(one.func) or ""
-            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call):
+            name = dotted(child.func) or ""
+            last = child.func.attr if isinstance(child.func, ast.Attribute) else ""
             if is_of_torch(name) or last in _OF_TENSORS:
                 return True
     return False
@@ -254,16 +254,8 @@ def _is_truth(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def negated(condition: str, imports: Imports = USUAL) -> str:
-    """The opposite of a condition on tensors, as text: `torch.logical_not(c)` of `c` and the other way round."""
-    line = parse_line(condition, imports)
-    call = line.statement.value if isinstance(line.statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and dotted(call.func) == "torch.logical_not" and len(call.args) == 1 and line.text(call) == condition:
-        return line.text(call.args[0])
-    return f"torch.logical_not({condition})"
-
-
-def _negated(test: ast.expr) -> ast.expr:
+def negated_test(test: ast.expr) -> ast.expr:
+    """The opposite of a condition on tensors: `torch.logical_not(c)` of `c` and the other way round."""
     doubled = isinstance(test, ast.Call) and dotted(test.func) == "torch.logical_not" and len(test.args) == 1
     return test.args[0] if doubled and isinstance(test, ast.Call) else _call_torch("logical_not", test)
 

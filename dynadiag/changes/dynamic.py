@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.changes.edits import Edit, EditError
+from dynadiag.changes.edits import Edit
 from dynadiag.changes.syntax import tree_of
+from dynadiag.errors import EditError
 from dynadiag.model.report import Advice
 
 SLUG = "compile-dynamic"

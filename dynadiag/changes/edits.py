@@ -16,9 +16,10 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.changes.syntax import KEPT, EditError, Kind, Nodes, Span, Tree, read, rows_of, tree_of
+from dynadiag.changes.syntax import KEPT, Kind, Nodes, Span, Tree, read, rows_of, tree_of
+from dynadiag.errors import EditError
 
-__all__ = ["Edit", "EditError", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_value"]
+__all__ = ["Edit", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_value"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from dynadiag.changes.edits import Edit, EditError, alone, with_value
+from dynadiag.changes.edits import Edit, alone, with_value
+from dynadiag.errors import EditError
 
 HOIST = "hoist-out-of-loop"
 CONSTANT = "hoist-constant"

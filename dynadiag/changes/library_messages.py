@@ -7,7 +7,8 @@ import ast
 import libcst as cst
 
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import Edit, EditError, alone, placed, with_value
+from dynadiag.changes.edits import Edit, alone, placed, with_value
+from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 
 WARN = "dynadiag_warn"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dynadiag.changes.edits import Edit, EditError, alone
+from dynadiag.changes.edits import Edit, alone
 from dynadiag.changes.syntax import rows_of
+from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
 

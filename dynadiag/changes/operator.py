@@ -13,7 +13,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynadiag.changes.edits import Edit, EditError, codes
+from dynadiag.changes.edits import Edit, codes
+from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
 

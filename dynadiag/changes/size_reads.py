@@ -9,7 +9,8 @@ import ast
 
 import libcst as cst
 
-from dynadiag.changes.edits import Edit, EditError, alone, with_value
+from dynadiag.changes.edits import Edit, alone, with_value
+from dynadiag.errors import EditError
 from dynadiag.source.torch_names import REDUCTIONS
 
 

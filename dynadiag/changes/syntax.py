@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import EditError
 
 Kind = Literal["statements", "part", "header", "elif", "decorators"]
 Block = cst.Module | cst.IndentedBlock
@@ -26,12 +26,6 @@ _AROUND: Final[dict[Kind, tuple[str, str]]] = {
     "elif": ("if a:\n    pass\n", "    pass\n"),
 }
 """What is put around rows until they parse."""
-
-
-class EditError(DynadiagError):
-    """An edit that cannot be made; the message says why in one clause."""
-
-    slug = "not-applicable"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from dynadiag.changes.edits import Edit, EditError, alone
+from dynadiag.changes.edits import Edit, alone
+from dynadiag.errors import EditError
 
 SLUG = "compile-model-apart"
 _NAMES = ("state_dict", "named_parameters", "named_buffers", "named_modules", "isinstance", "type(", "torch.save", "__class__")

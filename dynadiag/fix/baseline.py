@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dynadiag.changes.syntax import EditError, tree_of
-from dynadiag.errors import NothingFoundError, UnreadableInputError, UsageError
+from dynadiag.changes.syntax import tree_of
+from dynadiag.errors import EditError, NothingFoundError, UnreadableInputError, UsageError
 from dynadiag.facts.program_end import refuse_failed_start
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.launch import split

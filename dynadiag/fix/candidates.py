@@ -13,8 +13,8 @@ from libcst import matchers
 
 from dynadiag.changes import applied_advice, legality, train_step_edits
 from dynadiag.changes.change import Candidate, Left
-from dynadiag.changes.edits import Edit, EditError, Span, applied, placed
-from dynadiag.errors import DynadiagError
+from dynadiag.changes.edits import Edit, Span, applied, placed
+from dynadiag.errors import DynadiagError, EditError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named

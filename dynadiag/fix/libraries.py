@@ -6,7 +6,6 @@ is captured, and a size is read where it is made (`sizes`). What is tried for th
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,14 +13,14 @@ from pathlib import Path
 
 from dynadiag.changes import library_messages
 from dynadiag.changes.applied_advice import CAPTURES, OPTIONS, REWRITES
-from dynadiag.changes.branch import rewritten
+from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import Edit, EditError, Span, dedented, placed
+from dynadiag.changes.edits import Edit, Span, dedented, placed
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once, read_outside
 from dynadiag.changes.syntax import rows_of
-from dynadiag.errors import DynadiagError
+from dynadiag.errors import DynadiagError, EditError
 from dynadiag.facts.user_frames import is_own_branch, is_own_file, is_standard_library, is_torchs_file
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
@@ -45,7 +44,7 @@ def library_place(site: GraphBreak, report: Report) -> Location | None:
 
 def _branch(cure: str, file: str, text: str, row: int, *, unsafe: bool, masked: bool = False) -> Candidate:
     """The branch at a row of a file, written without one. Raises EditError where that cannot be."""
-    new = rewritten(ast.parse(text), row, masked=masked)
+    new = rewritten(branch_at(text, row), masked=masked)
     if new.gives_up is not None and not unsafe:
         raise EditError(f"`{new.slug}` gives something up ({new.gives_up}): use --unsafe to try it")
     edit = Edit(file=file, old=dedented(text, new.rows), new=new.new, near=row)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dynadiag.capture.compiled_calls import APART
 from dynadiag.changes import dynamic, hoist, train_step_edits
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import Edit, EditError, placed
-from dynadiag.errors import DynadiagError
+from dynadiag.changes.edits import Edit, placed
+from dynadiag.errors import DynadiagError, EditError
 from dynadiag.facts.user_frames import is_own_file, source_function
 from dynadiag.fix.inside.running import WATCH
 from dynadiag.fix.sources import Sources

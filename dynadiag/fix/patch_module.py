@@ -16,10 +16,10 @@ import libcst as cst
 from libcst import matchers
 
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import EditError
 from dynadiag.changes.library_messages import WARN
 from dynadiag.changes.operator import PREFIX as OPERATOR
 from dynadiag.changes.syntax import rows_of, tree_of
+from dynadiag.errors import EditError
 
 NAME = "dynadiag_patches"
 IMPORT = f"import {NAME}  # noqa: F401 (first: it replaces functions of installed packages by proven copies)"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import EditError
 from dynadiag.children.answer_cache import digest, remembered
+from dynadiag.errors import EditError
 from dynadiag.fix import texts
 from dynadiag.fix.proof import Prover, Verdict, verdict_of
 from dynadiag.fix.standing import Standing

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import dynadiag
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import EditError, patch, with_first
+from dynadiag.changes.edits import patch, with_first
 from dynadiag.children.answer_cache import Known, remembering, variables
-from dynadiag.errors import UsageError
+from dynadiag.errors import EditError, UsageError
 from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
 from dynadiag.fix import libraries, texts

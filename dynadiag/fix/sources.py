@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dynadiag.changes.edits import EditError
+from dynadiag.errors import EditError
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
 from dynadiag.model.report import Report

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.condition import split_python_part
-from dynadiag.changes.edits import EditError, Span, applied, with_first
+from dynadiag.changes.edits import Span, applied, with_first
 from dynadiag.changes.legality import selections
+from dynadiag.errors import EditError
 from dynadiag.fix.inside.running import CHOOSE, SELECT
 from dynadiag.fix.torch_name import TORCH, names_of_torch
 

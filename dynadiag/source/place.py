@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -49,13 +49,15 @@ _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 class Place(Function):
     """One row (from 1) of a function as it is written.
 
-    `tensors` are the names that recorded graphs take as tensors, `singles` those without dimensions, `dimensions` how many all others have
-    where that is always the same. `no_history`: none requires a gradient; `floating`: all are floats; `no_gradient`: both; `float32`: all
-    floats are of that type, and the text names no other. `texts`: the arguments that are a text written at the call, in all calls.
+    `tensors` are the names that recorded graphs take as tensors (`all_tensors`: nothing else that the function only reads is one),
+    `singles` those without dimensions, `dimensions` how many all others have where that is always the same. `no_history`: none requires a
+    gradient; `floating`: all are floats; `no_gradient`: both; `float32`: all floats are of that type, and the text names no other. `texts`:
+    the arguments that are a text written at the call, in all calls.
     """
 
     row: int = 1
     tensors: frozenset[str] = frozenset()
+    all_tensors: bool = False
     singles: frozenset[str] = frozenset()
     no_gradient: bool = False
     no_history: bool = False
@@ -274,6 +276,23 @@ class Place(Function):
         if name is None or name in seen or (name in self.singles and not self.values(name)):
             return name is not None
         return self.is_assigned(name) and all(self.is_single(element, seen | {name}) for element in self.values(name))
+
+    def asks_single(self, test: ast.expr) -> bool:
+        """Whether a condition surely is one value: `is_single`, with what the recording shows to be no tensor."""
+        nodes = [node for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)]
+        numbers = {name for node in nodes if (name := dotted(node)) is not None and self._is_no_tensor(name) and not self.is_tensor(node)}
+        return replace(self, singles=self.singles | numbers).is_single(test)
+
+    def _is_no_tensor(self, name: str) -> bool:
+        """Whether the recording shows that an argument, a global or an attribute of the object is no tensor: no graph took it as one.
+
+        Graphs take tensors of closures and of modules by these names too (2.11 and 2.15).
+        """
+        owner, _, attribute = name.rpartition(".")
+        if not self.all_tensors or name in self.tensors or owner not in ("", "self"):
+            return False
+        stored = (node for node in self.index.body if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load))
+        return not any(dotted(node) == name for node in stored) if owner else not self.assigns(attribute)
 
     def _is_place(self, node: ast.expr) -> bool:
         """Whether this is surely one integer: a constant, or the variable of a loop over a `range`."""

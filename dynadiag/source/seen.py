@@ -44,6 +44,7 @@ def with_given(place: Place | None, at: Location, run: Run) -> Place | None:
     return replace(
         place,
         tensors=frozenset(shapes),
+        all_tensors=any(own[frame] and _taken(run).get(frame) for frame in own) and not any("___from_numpy" in one.source for one in taken),
         dimensions={name: lengths.pop() for name, found in shapes.items() if len(lengths := {len(pair or ()) for pair in found}) == 1},
         singles=frozenset(name for name, found in shapes.items() if found == {()}),
         no_gradient=no_history and kinds <= _FLOATS,

@@ -471,6 +471,13 @@ def test_any_other_branch_is_left_as_it_is(body, why):
         (("for _ in range(3):", "    >>> if x.sum() > 0:", "        x = x * 2", "return x"), "the tensor `x` itself"),
         (("y = x * 2", "z = torch.sin(y)", ">>> if y.sum() > 0:", "    y += 1", "return z * 3 + y"), None),
         (("y = x.relu()", ">>> if y.sum() > 0:", "    y = y + 1", "return y"), None),
+        (("y = x.relu()", ">>> if y.abs().mean() > n:", "    y = y * 2", "return self.head(y)"), None),  # nobody else has that tensor
+        (("if x.sum() > 0:", "    x = x * 2", "return self.head(x)"), "decides what Python does"),  # the module may write into it
+        (("y = self.net(x)", ">>> if y.sum() > 0:", "    y = y * 2", "return y"), None),
+        (("y = self.net(x)", "z = y", ">>> if y.sum() > 0:", "    y = y * 2", "return y + z"), None),
+        (("y = self.net(x)", "z = y", ">>> if y.sum() > 0:", "    y = y * 2", "return y, z"), "the tensor `y` itself"),
+        (("y = self.net(x)", ">>> if y.sum() > 0:", "    y = y * 2", "y.add_(1)", "return y"), "decides what Python does"),
+        (("y = x.view(16)", ">>> if y.sum() > 0:", "    y = y * 2", "return y"), "the tensor `y` itself"),
     ],
 )
 def test_a_choice_does_not_make_a_new_tensor_where_the_program_went_on_with_one_that_others_have(body, why):
@@ -529,12 +536,19 @@ FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
         ),
         (("k = 0.0 if done[n] else 1.0", "return x * k"), (FREE, ("done", (4,), False, "torch.bool")), None),  # `n` may be a mask
         (("s = torch.tensor(1.0)", ">>> if n > 0:", "    s *= 0.5", "return s"), (SMALL,), "s = torch.where(n > 0, s * 0.5, s)"),
+        # What no graph took as a tensor is none: an argument, a global, an attribute.
+        (("if x.sum() > n:", "    return x + 1", "return x - 1"), (TRAINED,), "return torch.where(x.sum() > n, x + 1, x - 1)"),
+        (("if x.sum() > n:", "    return x + 1", "return x - 1"), (TRAINED, ("n", (1, 4))), None),
+        (("if x.mean() > self.low:", "    x = x + LOW", "return -x"), (TRAINED,), None),  # of which shape is `x + LOW`?
+        (("if x.mean() > self.low:", "    x = x + 1", "return -x"), (TRAINED,), "x = torch.where(x.mean() > self.low, x + 1, x)"),
+        (("self.low = x[0]", ">>> if x.mean() > self.low:", "    x = x + 1", "return -x"), (TRAINED,), None),
+        (("if x.mean() > LOW:", "    x = x + 1", "return -x"), (), None),  # no graph was recorded
     ],
 )
 def test_what_the_recorded_graphs_took_decides_on_a_choice(body, took, after):
     found, reason = said("GB0170", *body, took=took)
     assert [one.after for one in found.values()] == ([] if after is None else [after])
-    assert found or "`torch.where` computes both values" in reason
+    assert found or "`torch.where` computes both values" in reason or "returns from the function" in reason
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ import textwrap
 
 import pytest
 
-from dynadiag.changes.branch import Rewritten, rewritten
+from dynadiag.changes.branch import Rewritten, branch_at, rewritten
 from dynadiag.changes.condition import condition_of, split_python_part, tensor_condition
-from dynadiag.changes.edits import EditError
+from dynadiag.errors import EditError
 from dynadiag.source.line import parse_line
 
 
 def of(body: str, *, masked: bool = False) -> Rewritten:
     text = "def f(self, x, y):\n" + textwrap.indent(textwrap.dedent(body), "    ")
     row = next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith("if "))
-    return rewritten(ast.parse(text), row, masked=masked)
+    return rewritten(branch_at(text, row), masked=masked)
 
 
 def rows(body: str) -> list[str]:

@@ -6,9 +6,10 @@ import ast
 
 import pytest
 
-from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.edits import applied
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
+from dynadiag.errors import EditError
 
 SIZES = """import torch
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dynadiag.changes.dynamic import compiled_dynamic
-from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.edits import applied
 from dynadiag.changes.train_step_edits import compiled_apart
+from dynadiag.errors import EditError
 from dynadiag.fix.moves import PROOF_NAMES
 
 STEP = """import torch

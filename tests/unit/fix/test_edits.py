@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dynadiag.changes.edits import Edit, EditError, Span, applied, patch
+from dynadiag.changes.edits import Edit, Span, applied, patch
+from dynadiag.errors import EditError
 from dynadiag.fix.candidates import has_branch
 
 TEXT = '''"""A script."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.changes.edits import EditError, applied
+from dynadiag.changes.edits import applied
 from dynadiag.changes.library_messages import while_tracing
 from dynadiag.changes.size_reads import read_once, read_outside
+from dynadiag.errors import EditError
 
 HEAD = "import warnings\n\nimport torch\n\n\n"
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import Edit, EditError, placed, with_first
+from dynadiag.changes.edits import Edit, placed, with_first
+from dynadiag.errors import EditError
 from dynadiag.fix import session
 from dynadiag.fix.baseline import Baseline
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module

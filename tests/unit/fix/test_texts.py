@@ -7,7 +7,8 @@ import ast
 import pytest
 
 from dynadiag.changes.change import Candidate
-from dynadiag.changes.edits import Edit, EditError, Span
+from dynadiag.changes.edits import Edit, Span
+from dynadiag.errors import EditError
 from dynadiag.fix.texts import changed, with_conditions
 
 TEXT = """import torch

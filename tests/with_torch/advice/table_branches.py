@@ -304,6 +304,38 @@ class returns_early:
         return y, y
 
 
+class returns_one_of_two_by_a_number:
+    breaks = {"GB0170"}
+
+    def inputs():
+        return torch.tensor([1.0, 2.0, 3.0]), 2
+
+    def before(x, n):
+        if x.sum() > n:
+            return x + 1
+        return x - 1
+
+    def if_return_where(x, n):
+        return torch.where(x.sum() > n, x + 1, x - 1)
+
+
+class scales_what_is_new_by_an_item:
+    """What comes behind may write into it: nobody else has that tensor."""
+
+    breaks = {"GB0124"}
+
+    def before(x):
+        h = torch.relu(x)
+        if h.abs().mean().item() > 0.1:
+            h = h * 2
+        return h
+
+    def if_where(x):
+        h = torch.relu(x)
+        h = torch.where(h.abs().mean() > 0.1, h * 2, h)
+        return h
+
+
 class sets_on_both_sides:
     breaks = {"GB0170"}
 
@@ -332,8 +364,9 @@ class sets_what_the_condition_reads:
     def if_where(x):
         y = x
         taken = x.sum() > 3
-        x = torch.where(taken, x - 3, x)
-        y = torch.where(taken, x * 2, y)
+        x_if_true = x - 3
+        y_if_true = x_if_true * 2
+        y = torch.where(taken, y_if_true, y)
         return y + 1
 
 
