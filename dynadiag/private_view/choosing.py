@@ -60,21 +60,35 @@ _held: Counter[str] = Counter()
 
 @contextmanager
 def _alone_in(root: str) -> Iterator[None]:
-    """No other dynadiag runs programs in a folder of which files are put back; this one may several times. Raises UsageError."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    """No other dynadiag runs programs in a folder of which files are put back, in one around it or below; this one may several times.
+
+    Raises UsageError.
+    """
+    with ExitStack() as stack:
         if not _held[root]:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UsageError(f"another dynadiag runs a program in {root} and puts its files back: wait until it has ended") from error
+            for around in reversed(Path(root).parents):
+                if not _held[str(around)]:
+                    _lock(stack, str(around), fcntl.LOCK_SH)
+            _lock(stack, root, fcntl.LOCK_EX)
         _held[root] += 1
         try:
             yield
         finally:
             _held[root] -= 1
-    finally:
-        os.close(descriptor)
+
+
+def _lock(stack: ExitStack, folder: str, kind: int) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        if kind == fcntl.LOCK_SH:  # a folder that we may pass through, and not read
+            return
+        raise
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another dynadiag runs a program in {folder} and puts its files back: wait until it has ended") from error
 
 
 def warn_of(failed: Sequence[str]) -> None:

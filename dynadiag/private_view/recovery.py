@@ -19,6 +19,8 @@ _FILES: Final = "files"
 """In the folder of a run: what files were."""
 BESIDE: Final = f"view-*/{_FILES}"
 """Where those of the other runs of a session lie."""
+SESSIONS: Final = f"dynadiag-{UNDO}-*"
+"""The folders of sessions, beside each other."""
 
 
 def bases() -> tuple[Path, ...]:

@@ -42,12 +42,13 @@ class Undo:
     """Notes in `folder` what is at a path before it changes; copies take at most `limit_bytes`.
 
     What runs at the same time in the same files note in the folders `beside` (the other ones of this pattern) was there before: where they
-    have changed a path already, their note is taken over.
+    have changed a path already, their note is taken over. So is that of another dynadiag that runs now, in a folder with a name like `sessions`.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int, beside: str | None = None) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, beside: str | None = None, sessions: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._beside = beside
+        self._beside, self._sessions = beside, sessions
+        self._elsewhere: tuple[int, list[Path]] = (0, [])
         self._folder, self._left = folder, limit_bytes
         self._journal = os.open(folder / _JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._rows: dict[str, dict[str, Any]] = {}
@@ -220,7 +221,18 @@ class Undo:
     def _others(self) -> list[Path]:
         if self._beside is None:
             return []
-        return [folder for folder in self._folder.parents[1].glob(self._beside) if folder != self._folder]
+        beside = [folder for folder in self._folder.parents[1].glob(self._beside) if folder != self._folder]
+        return beside + [folder for session in self._other_sessions() for folder in session.glob(self._beside) if _is_looked_after(folder)]
+
+    def _other_sessions(self) -> list[Path]:
+        """The folders of other dynadiags: looked for again when the folder around them has changed."""
+        if self._sessions is None:
+            return []
+        mine = self._folder.parents[1]
+        changed = mine.parent.stat().st_mtime_ns
+        if self._elsewhere[0] != changed:
+            self._elsewhere = changed, [session for session in mine.parent.glob(self._sessions) if session != mine]
+        return self._elsewhere[1]
 
     def saved(self) -> list[str]:
         """The paths that were noted, but for folders of which only entries or attributes changed."""
@@ -274,6 +286,22 @@ class Undo:
                 copy_bytes(source, target, found.st_size)
             target.truncate(found.st_size)
         return {"copy": name, "size": found.st_size}
+
+
+def _is_looked_after(folder: Path) -> bool:
+    """Whether the run of a folder goes on; of one that was killed, somebody may have gone on with the files."""
+    try:
+        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def noted(folder: Path) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from dynadiag.private_view import overlay
 from dynadiag.private_view.kernel import adopt_orphans, die_with_parent, install_filter
 from dynadiag.private_view.ordinary import is_ordinary, ordinary_folders
-from dynadiag.private_view.recovery import BESIDE, files_of, held, recover_together, remove_store, remove_tree
+from dynadiag.private_view.recovery import BESIDE, SESSIONS, files_of, held, recover_together, remove_store, remove_tree
 from dynadiag.private_view.undo import Change, OpenElsewhereError, Undo
 from dynadiag.private_view.watching import Connection, Link, Move, Seen, Touch, Watcher
 
@@ -152,7 +152,7 @@ class _Supervisor:
 
     def __init__(self, view: View, store: Path, uppers: Mapping[str, Path], devices: Mapping[str, int]) -> None:
         self._view, self._uppers, self._devices = view, uppers, devices
-        self._undo = Undo(files_of(store), view.limit_bytes, beside=BESIDE)
+        self._undo = Undo(files_of(store), view.limit_bytes, beside=BESIDE, sessions=SESSIONS)
         self._ordinary = ordinary_folders()
         self._noted: set[tuple[str, str]] = set()
         self._own_ports: set[int] = set()

@@ -478,6 +478,57 @@ def test_two_do_not_put_back_files_of_one_folder_at_once(place):
     assert ran.stdout == f"another dynadiag runs a program in {project} and puts its files back: wait until it has ended\n"
 
 
+def test_two_dynadiags_that_write_to_the_same_other_folder_leave_it_as_it_was(place):
+    project, other, temporary = place
+    second = make(temporary.parent / "second")
+    before = snapshot(other)
+    code = "import os, sys\nos.chdir(sys.argv[1])\nopen('log.txt', 'a').write('x'); open('new.txt', 'a').write('x')\n"
+    code += "open('t', 'w').write('new'); os.replace('t', 'kept.txt'); print('x', flush=True); sys.stdin.read()"
+    with viewed("undo", project) as one_view, viewed("undo", second) as other_view:
+        runs = []
+        for view in (one_view, other_view):
+            command = command_in(view, [sys.executable, "-c", code, str(other)])
+            runs.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert runs[-1].stdout.readline() == b"x\n"
+        for run in runs:
+            run.communicate()
+    assert snapshot(other) == before
+
+
+@pytest.mark.parametrize("around", [True, False])
+def test_two_do_not_put_back_files_of_one_folder_in_the_other(place, around):
+    project, _, _ = place
+    ours, theirs = (project.parent, project) if around else (project, project.parent)
+    with viewed("undo", ours):
+        code = f"from dynadiag.private_view.choosing import private_view\nwith private_view([{str(theirs)!r}], kind='undo'): pass"
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert "another dynadiag runs a program in" in ran.stderr
+
+
+def test_a_file_that_another_program_writes_is_not_changed(place):
+    project, _, _ = place
+    code = "open('gone.txt', 'w').close()\ntry: open('log.csv', 'a')\nexcept OSError as error: print(error.strerror)"
+    with viewed("undo", project) as view, (project / "log.csv").open("a") as log:
+        ran = subprocess.run(command_in(view, [sys.executable, "-c", code]), cwd=project, capture_output=True, text=True, check=True)
+        log.write("mine\n")
+        log.flush()
+        with pytest.raises(UsageError, match=r"log\.csv \(.*, process \d+\) was to be written: that program writes to it too"):
+            Apart(view=view).agree()
+    assert ran.stdout == "Device or resource busy\n"
+    assert (project / "log.csv").read_text() == "first\nmine\n"
+
+
+def test_a_file_that_another_program_appends_to_is_the_same_one_after_it_was_rotated(place):
+    project, _, _ = place
+    code = "import os; os.rename('log.csv', 'log.csv.1'); open('log.csv', 'w').write('anew'); os.unlink('log2.csv')"
+    with viewed("undo", project) as view, (project / "log.csv").open("a") as log, (project / "log2.csv").open("a") as log2:
+        subprocess.run(command_in(view, [sys.executable, "-c", code]), cwd=project, check=True)
+        for stream in (log, log2):
+            stream.write("mine\n")
+    assert (project / "log.csv").read_text() == (project / "log2.csv").read_text() == "first\nmine\n"
+
+
 def test_a_file_of_which_no_copy_can_be_kept_is_not_changed(place, monkeypatch):
     project, _, temporary = place
 
