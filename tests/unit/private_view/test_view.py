@@ -262,6 +262,33 @@ def test_what_runs_together_is_not_put_back_by_another(place):
         assert not store.exists()
 
 
+FAILING_CALLS = """
+import contextlib, os, sys
+for code in (
+    "os.makedirs(OTHER, exist_ok=True)", "os.mkdir(OTHER)", "os.mknod(OTHER + '/log.txt')", "os.symlink('x', OTHER)", "os.rmdir(OTHER)",
+    "os.link('a.txt', OTHER + '/log.txt')", "os.unlink(OTHER)", "os.open(OTHER + '/log.txt', os.O_CREAT | os.O_EXCL | os.O_WRONLY)",
+):
+    with contextlib.suppress(OSError):
+        exec(code, {"os": os, "OTHER": sys.argv[1]})
+print("called", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_can_only_fail_puts_nothing_back(place, kind):
+    """A program that makes sure of a folder (`exist_ok=True`) has changed nothing in it; what others write there meanwhile is theirs."""
+    project, other, _ = place
+    with viewed(kind, project) as view:
+        command = command_in(view, [sys.executable, "-c", FAILING_CALLS, str(other)])
+        with subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "called\n"
+            (other / "log.txt").write_text("what another program wrote meanwhile")
+            process.communicate("\n")
+    assert (other / "log.txt").read_text() == "what another program wrote meanwhile"
+    assert sorted(path.name for path in other.iterdir()) == ["kept.txt", "log.txt"]
+
+
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_at_the_same_time_leave_all_as_it_was(place, kind, order):
