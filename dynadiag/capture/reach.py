@@ -371,10 +371,14 @@ class RandomStates:
         self.torch.set_back()
 
     def digests(self) -> dict[str, str | None]:
-        """A short name for the state of each; None for that of NumPy where it is as it was seeded, or not there."""
+        """A short name for the state of each; None for that of NumPy where it is as it was seeded, or not there.
+
+        None too for CUDA where nobody has drawn from it: Dynamo wakes it where it compiles, also on the CPU (`preserve_rng_state`, torch 2.11
+        and 2.15), and eager does not. A state is the seed and how much was drawn, 8 bytes each.
+        """
         torchs, *cuda = self.torch.as_bytes()
-        states = {"python": repr(self.python).encode(), "torch": torchs, **({"cuda": b"".join(cuda)} if cuda else {})}
-        found: dict[str, str | None] = {name: _digest(state) for name, state in states.items()}
+        found: dict[str, str | None] = {"python": _digest(repr(self.python).encode()), "torch": _digest(torchs)}
+        found["cuda"] = _digest(b"".join(cuda)) if any(any(state[8:]) for state in cuda) else None
         seeded = None if self.numpy is None else sys.modules["numpy.random"].RandomState(0).get_state()
         moved = self.numpy is not None and _bytes_of(self.numpy) != _bytes_of(seeded)
         return {**found, "numpy": _digest(_bytes_of(self.numpy)) if moved else None}
