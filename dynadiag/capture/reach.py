@@ -373,8 +373,8 @@ class RandomStates:
     def digests(self) -> dict[str, str | None]:
         """A short name for the state of each; None for that of NumPy where it is as it was seeded, or not there.
 
-        None too for CUDA where nobody has drawn from it: Dynamo wakes it where it compiles, also on the CPU (`preserve_rng_state`, torch 2.11
-        and 2.15), and eager does not. A state is the seed and how much was drawn, 8 bytes each.
+        None too for CUDA where nobody has drawn from it: Dynamo wakes it where it compiles, also on the CPU (`preserve_rng_state`, torch
+        2.11 and 2.15), and eager does not. A state is the seed and how much was drawn, 8 bytes each.
         """
         torchs, *cuda = self.torch.as_bytes()
         found: dict[str, str | None] = {"python": _digest(repr(self.python).encode()), "torch": _digest(torchs)}
