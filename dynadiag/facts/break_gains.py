@@ -14,6 +14,8 @@ from dynadiag.model.timeline import Ask, Node, Timeline
 # How far an end may be from what removing the break by hand gains, as a share of a call.
 _RESOLUTION = 0.06
 _MORE = 1.15
+# Kernels that compute only what a break reads, at most: both steps of a reduction (`if not x.isfinite().all()`, H200, torch 2.11).
+_MOST_READ = 2
 
 
 class BreakGains:
@@ -115,28 +117,39 @@ class BreakGains:
         return [Cut(node.begin, asks[0].begin, drops=True), Cut(last, node.end, drops=True)]
 
     def _widest(self, gap: Gap) -> Cut:
-        """The gap from the last work of the graph before it to the first of the next, and of the kernels on both sides the fewer: those
-        that Inductor wrote may be fused, or compute what only the break reads.
+        """The gap from the last work of the graph before it to the first of the next, and kernels that Inductor wrote on both sides.
+
+        The last ones before it may compute only what the break reads (a reduction takes two). Of the others, and of those behind it, the
+        fewer may be fused with those on the other side.
         """
         before, after = gap.graphs
         if before is None or after is None:
             return Cut(gap.inner_begin, gap.inner_end, drops=True)
         tail, head = self._asks_in(before.begin, before.end), self._asks_in(after.begin, after.end)
-        begin = tail[-1].end if tail else gap.inner_begin
-        end = head[0].begin if head else gap.inner_end
-        written = [list(takewhile(_is_written, asks)) for asks in (reversed(tail), head)]
-        count = min(map(len, written))
-        spent = [sum(length for ask in asks[:count] for _, length, _ in ask.work) for asks in written]
-        if count and spent[0] <= spent[1]:
-            begin = written[0][count - 1].begin
-        elif count:
-            end = written[1][count - 1].end
-        return Cut(begin, end, drops=True)
+        behind = list(takewhile(_is_written, head))
+        leading = list(takewhile(_is_written, reversed(tail)))  # the last one first
+        most = -1
+        begin, end = (tail[-1].end if tail else gap.inner_begin), (head[0].begin if head else gap.inner_end)
+        cut = Cut(begin, end, drops=True)
+        for read in range(min(_MOST_READ, len(leading)) + 1):
+            count = min(len(leading) - read, len(behind))
+            fused = [_spent(leading[read : read + count]), _spent(behind[:count])]
+            saved = _spent(leading[:read]) + min(fused)
+            gone = read + (count if fused[0] <= fused[1] else 0)
+            if saved > most:
+                most = saved
+                last = behind[count - 1].end if count and fused[0] > fused[1] else end
+                cut = Cut(leading[gone - 1].begin if gone else begin, last, drops=True)
+        return cut
 
     def _asks_in(self, begin: int, end: int) -> Sequence[Ask]:
         """What gives work to the device between them."""
         asks = self._timeline.asks[bisect_left(self._begins, begin) : bisect_left(self._begins, end)]
         return [ask for ask in asks if ask.work]
+
+
+def _spent(asks: Sequence[Ask]) -> int:
+    return sum(length for ask in asks for _, length, _ in ask.work)
 
 
 def _is_written(ask: Ask) -> bool:

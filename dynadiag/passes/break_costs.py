@@ -19,6 +19,8 @@ _US_PER_MS = 1e3
 _NS_PER_MS = 1e6
 # Calls are played again for so many breaks of a run at most, each in a second or less.
 _MOST_PLAYED = 40
+# Ends that are closer are at most a quarter off any value between them.
+_CLOSE = 1.5
 
 
 def break_cost(run: Run, frames: Sequence[str], resumed: Sequence[str]) -> Cost | None:
@@ -77,7 +79,8 @@ class _PricedProcess:
         self.played += 1
         low, high = gains.gain(certain, possible)
         of = f"of {gains.call_ns / _NS_PER_MS:.3g} ms, " if gains.is_starter(possible) else ""
-        return _between(low, high, "derived", f"{of}by replaying host and device without the break; {parts}")
+        known = "" if high <= _CLOSE * low else "not known more closely until the break is gone; "
+        return _between(low, high, "derived", f"{of}by replaying host and device without the break; {known}{parts}")
 
 
 def _between(low_ns: float, high_ns: float, basis: Basis, remark: str, *, exact: bool = False) -> Cost:

@@ -153,7 +153,7 @@ def test_gains_are_those_of_a_call_of_the_function_that_breaks():
 
 @pytest.mark.parametrize("file", sorted(TIMELINES.glob("*.json")), ids=lambda file: file.stem)
 def test_the_ends_hold_what_removing_the_break_by_hand_gained(file):
-    """Eleven breaks of nine programs on an H200 (torch 2.11, `benchmarks/break_gains`), with some calls of each profile."""
+    """Nineteen breaks of seventeen programs on an H200 (torch 2.11, `benchmarks/break_gains`), with some calls of each profile."""
     facts = json.loads(file.read_text())
     gains = BreakGains(timeline_from(facts))
     assert gains.why_not == ""

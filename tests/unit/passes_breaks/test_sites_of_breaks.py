@@ -240,8 +240,8 @@ def test_with_a_device_the_cost_is_what_a_call_would_gain(maker, at, tmp_path):
     assert (read.where.line, read.cost.unit, read.cost.basis) == (4, "ms per call", "derived")
     assert read.cost.value == read.cost.low < 2.4 < read.cost.high and sleep.cost.low < 2.2 < sleep.cost.high
     assert wording.cost(read.cost) == (
-        "1.63 to 3.27 ms per call (derived: of 6.86 ms, by replaying host and device without the break; "
-        "host time 3.161 ms, 3.024 ms of it waiting for the device)"
+        "1.63 to 3.28 ms per call (derived: of 6.86 ms, by replaying host and device without the break; "
+        "not known more closely until the break is gone; host time 3.161 ms, 3.024 ms of it waiting for the device)"
     )
 
 
