@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from dynadiag.model.location import Location
+from dynadiag.model.location import Location
 
 Kind = Literal[
     "value",

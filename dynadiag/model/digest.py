@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from dynadiag.model.json_keys import Count
 
 COLLECTIVES = ("collective", "collective_forward", "collective_backward", "collective_schedule")
 EventKind = Literal[
@@ -98,14 +100,17 @@ class FirstDifference:
     events before; `at` the time in the group's log, in seconds of the year.
     """
 
-    kind: EventKind | Literal["end", "settings"]
+    kind: Annotated[
+        EventKind | Literal["end", "settings"],
+        "frame, break, recompile, guards, graph, collective, failure, end or settings; readers tolerate others",
+    ]
     here: str | None
     there: str | None
     file: str | None = None
     line: int | None = None
-    call: int | None = None
-    before: int = 0
-    at: float | None = None
+    call: Annotated[int | None, "the number, from 1, of the call of something compiled; null where that was not recorded"] = None
+    before: Annotated[Count, "equal events before it"] = 0
+    at: Annotated[float | None, "seconds since the beginning of the year, by the clock of that rank"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ class RankGroup:
     mark: str
     ranks: tuple[int, ...]
     representative: int
-    events: int
+    events: Count
     first: FirstDifference | None = None
     collectives: FirstDifference | None = None
     sources: tuple[FirstDifference, ...] = ()
@@ -147,10 +152,13 @@ class RankComparison:
     groups: tuple[RankGroup, ...]
     troubles: tuple[RankTrouble, ...] = ()
     ranks: int = 0
-    read: int = 0
+    read: Annotated[int, "ranks that were read in full; the counts of the report are theirs"] = 0
     events: int = 0
     own_values: tuple[str, ...] = ()
-    frames: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    frames: Annotated[
+        Mapping[str, tuple[int, ...]],
+        "by frame, which variant of its events each group has: numbered from 1 as they appear, 0 for none; of at most 64 groups",
+    ] = field(default_factory=dict)
 
 
 def rank_numbers(ranks: Iterable[int]) -> str:

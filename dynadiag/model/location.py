@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,9 +11,9 @@ class Location:
     """A place in source text. `code` is the source line as recorded (stripped), never read later from disk by a pass."""
 
     file: str
-    line: int | None = None
+    line: Annotated[int | None, "1-based"] = None
     function: str | None = None
-    code: str | None = None
+    code: Annotated[str | None, "the source line as recorded, stripped"] = None
 
 
 @dataclass(frozen=True, slots=True)

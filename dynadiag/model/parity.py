@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
 
-if TYPE_CHECKING:
-    from dynadiag.model.difference import Difference
-    from dynadiag.model.location import Location
+from dynadiag.model.difference import Difference
+from dynadiag.model.location import Location
 
 Verdict = Literal["equal", "different", "not_compared"]
 
@@ -33,17 +32,17 @@ class ParityCall:
 
     process: int
     frame: str | None
-    graph: int
-    call: int
-    verdict: Verdict
+    graph: Annotated[int, "index of the graph in the process"]
+    call: Annotated[int, "index of the call of that graph"]
+    verdict: Annotated[Verdict, "equal, different, not_compared"]
     why: str | None = None
-    shared: tuple[tuple[str, str, str], ...] = ()
+    shared: Annotated[tuple[tuple[str, str, str], ...], "[input, input, how] for inputs that shared memory"] = ()
     differences: tuple[Difference, ...] = ()
     more_differences: int = 0
     writes: tuple[ParityWrite, ...] = ()
     random_values: int = 0
-    backward: bool = False
-    awaits_backward: bool = False
+    backward: Annotated[bool, "the gradients of the first backward through that call were compared"] = False
+    awaits_backward: Annotated[bool, "gradients were to be compared once a backward ran"] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +105,6 @@ class Parity:
     random_values: int
     different: tuple[ParityCall, ...]
     not_shown: str
-    gradients_equal: int = 0
-    gradients_different: int = 0
-    no_backward: int = 0
+    gradients_equal: Annotated[int, "backwards through compared calls"] = 0
+    gradients_different: Annotated[int, "backwards through compared calls"] = 0
+    no_backward: Annotated[int, "calls that waited for a backward that never ran"] = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from dynadiag.model.clauses import Clause
+from dynadiag.model.json_keys import NOT_WRITTEN, Count, Limits, WrittenAs
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
 from dynadiag.model.run import Guard, Run
@@ -31,8 +32,8 @@ class Advice:
     before: str | None = None
     after: str | None = None
     options: tuple[str, ...] = ()
-    follows: bool = False
-    imports: tuple[str, ...] = ()
+    follows: Annotated[bool, "true: needed as well as the advice before it; false: another way to the same end"] = False
+    imports: Annotated[tuple[str, ...], "what `after` needs and the recorded source does not show to be there"] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +43,12 @@ class Cost:
     Where it is only known to lie between two ends, these are `low` and `high`, and `value` is the low one.
     """
 
-    value: float
+    value: Annotated[float, float | None]
     unit: str
-    basis: Basis
-    remark: str = ""
-    low: float | None = None
-    high: float | None = None
+    basis: Annotated[Basis, "how the value was obtained: measured, counted or derived"]
+    remark: Annotated[str, "what else there is to say of it"] = ""
+    low: Annotated[float | None, "where the value is only known to lie between two ends, the lower one (it is the value)"] = None
+    high: Annotated[float | None, "the upper end; null where the value is known"] = None
 
     @property
     def is_time(self) -> bool:
@@ -64,33 +65,33 @@ class GraphBreak:
     no advice.
     """
 
-    id: str
+    id: Annotated[str, Limits(pattern="^b[0-9]+$")]
     fingerprint: str
-    gb_id: str | None
+    gb_id: Annotated[str | None, "torch's id of the kind of break"]
     category: str
     reason: str
     explanation: str | None
     hints: tuple[str, ...]
-    own_frame: Location | None
-    torch_frame: Location | None
+    own_frame: Annotated[Location | None, "innermost frame outside site-packages and the standard library"]
+    torch_frame: Annotated[Location | None, "torch's user frame: where Dynamo stopped"]
     stack: tuple[Location, ...]
-    events: int
+    events: Annotated[Count, "records of this site"]
     frames: tuple[str, ...]
     skipped_frames: tuple[str, ...] = ()
     resume_frames: tuple[str, ...] = ()
     graphs_before: tuple[str, ...] = ()
     graphs_after: tuple[str, ...] = ()
     skip_reason: str | None = None
-    cached: bool = False
-    fullgraph: bool = False
-    processes: tuple[int, ...] = ()
+    cached: Annotated[bool, "replayed from a compile cache entry"] = False
+    fullgraph: Annotated[bool, "taken from the exception under fullgraph=True"] = False
+    processes: tuple[Count, ...] = ()
     context: str | None = None
     cost: Cost | None = None
     advice: tuple[Advice, ...] = ()
     other_reasons: tuple[str, ...] = ()
     own_frames: tuple[Location, ...] = ()
     doubts: tuple[str, ...] = ()
-    unadvised: str | None = None
+    unadvised: Annotated[str | None, "why nothing is advised"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class Change:
 class Recompile:
     """One recompilation and what changed."""
 
-    id: str
+    id: Annotated[str, Limits(pattern="^r[0-9]+$")]
     fingerprint: str
     frame: str
     reasons: tuple[str, ...]
@@ -126,7 +127,7 @@ class Transition:
     kind: str
     values: tuple[str, ...]
     recompiles: tuple[str, ...]
-    entries: int
+    entries: Count
     limit: int | None
     limit_hit: bool
     became_dynamic: bool
@@ -138,16 +139,40 @@ class Transition:
 class Fallback:
     """Something that ran eagerly without being asked to, in which `processes` (none where that is not known)."""
 
-    id: str
+    id: Annotated[str, Limits(pattern="^x[0-9]+$")]
     fingerprint: str
-    kind: str
+    kind: Annotated[
+        str,
+        "skipped_frame, recompile_limit, suppressed_error, aot_rejected, no_graph, disabled, stance, env_disabled; open enum",
+    ]
     frame: str | None
     reason: str
     own_frame: Location | None
-    events: int = 1
+    events: Count = 1
     breaks: tuple[str, ...] = ()
-    processes: tuple[int, ...] = ()
+    processes: Annotated[tuple[Count, ...], "indices into run.processes; empty where it is not known in which ones"] = ()
     advice: tuple[Advice, ...] = ()
+
+
+class EffectKeys(TypedDict):
+    """One effect of a mutation."""
+
+    kind: str
+    basis: str
+    detail: str
+    condition: NotRequired[str]
+
+
+class SiteKeys(TypedDict):
+    """One place that writes."""
+
+    file: str | None
+    line: int | None
+    code: str | None
+    function: str | None
+    op: str | None
+    own: Annotated[bool, "whether the line is the user's"]
+    library: Annotated[str | None, "where the write really is, when that is in a library"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +183,19 @@ class Mutation:
     then. `refusal` is what torch said when it refused the write. `unknown` maps a field that is None (or empty) to the reason.
     """
 
-    id: str
+    id: Annotated[str, Limits(pattern="^m[0-9]+$")]
     fingerprint: str
     code: str
     frame: str
     input: str
     kind: str
-    effects: tuple[Mapping[str, str], ...]
+    effects: Annotated[tuple[Mapping[str, str], ...], list[EffectKeys]]
     bytes_touched: int | None
     bytes_written_back: int | None
     no_grad: bool | None
     static: bool | None
     aliases: tuple[str, ...]
-    sites: tuple[Mapping[str, Any], ...]
+    sites: Annotated[tuple[Mapping[str, Any], ...], list[SiteKeys]]
     advice: tuple[Advice, ...] = ()
     frames: tuple[str, ...] = ()
     graph: str | None = None
@@ -179,7 +204,7 @@ class Mutation:
     overlaps: tuple[str, ...] = ()
     refusal: str | None = None
     doubts: tuple[str, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Annotated[Mapping[str, str], NOT_WRITTEN] = field(default_factory=dict)
 
     @property
     def worst(self) -> str | None:
@@ -193,8 +218,8 @@ class GuardReport:
 
     id: str
     frame: str
-    count: int
-    by_kind: Mapping[str, int]
+    count: Count
+    by_kind: Mapping[str, Count]
     latency_us: float | None
     dearest: tuple[Guard, ...]
     odd: tuple[Guard, ...]
@@ -219,9 +244,9 @@ class CompileTime:
     total_s: float | None
     phases: Mapping[str, float]
     thrown_away_s: float | None
-    caches: Mapping[str, Mapping[str, int]]
+    caches: Mapping[str, Mapping[str, Count]]
     frames: tuple[FrameTime, ...]
-    why: str | None = None
+    why: Annotated[str | None, "why total_s is null"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,14 +270,14 @@ class Finding:
     id: str
     fingerprint: str
     code: str
-    severity: Severity
+    severity: Annotated[Severity, "error, warning, note; open enum"]
     title: str
     where: Location | None
-    clauses: tuple[Clause, ...]
+    clauses: Annotated[tuple[Clause, ...], str, WrittenAs("why")]
     fix: tuple[Advice, ...]
     cost: Cost | None
-    evidence: tuple[str, ...]
-    rank: tuple[float, ...] = ()
+    evidence: Annotated[tuple[str, ...], "ids of frames, graphs, breaks, ..."]
+    rank: Annotated[tuple[float, ...], tuple[float | None, ...], "what the list is sorted by, smaller first"] = ()
 
     @property
     def why(self) -> str:
@@ -264,17 +289,17 @@ class Finding:
 class Summary:
     """The counts of the headline. A site is a user line, an event one record of it."""
 
-    frames: int
-    frames_compiled: int
-    frames_skipped: int
-    graphs: int
-    graph_break_sites: int
-    graph_break_events: int
-    recompiles: int
-    fallbacks: int
+    frames: Count
+    frames_compiled: Count
+    frames_skipped: Count
+    graphs: Count
+    graph_break_sites: Count
+    graph_break_events: Count
+    recompiles: Count
+    fallbacks: Count
     mutations: int | None
     compile_s: float | None
-    processes: int = 0
+    processes: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,20 +12,22 @@ from typing import Any
 
 from dynadiag.facts.compiled_work import NO_TIME, breaks_in, compiled_work, why_no_work
 from dynadiag.model.graph import Graph
-from dynadiag.model.report import (
-    SCHEMA_VERSION,
-    CompileTime,
-    Fallback,
-    Finding,
-    GraphBreak,
-    GuardReport,
-    Report,
-    Transition,
-)
+from dynadiag.model.report import CompileTime, Finding, Mutation, Report
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.render import finite_json, wording
 from dynadiag.render.completeness import completeness, not_ended
-from dynadiag.render.mutation_entries import mutation_entry
+from dynadiag.render.report_keys import (
+    OF_MUTATIONS,
+    REASONS,
+    CallKeys,
+    CompiledWorkKeys,
+    CouldHappenKeys,
+    FrameKeys,
+    GraphKeys,
+    ProcessKeys,
+    ReportFile,
+    RunKeys,
+)
 from dynadiag.render.sanitise import encodable, json_escaped
 
 NOT_PROBED = "not tried: the probe did not run on this graph"
@@ -35,6 +37,7 @@ NO_REPLAY = "`dynadiag parity` was not run on this recording, so calls that the 
 NO_RANKS = "fewer than two ranks were recorded"
 NO_PARITY = "calls were not compared with eager: the script was not run with --parity"
 NO_MUTATION_PASS = "mutations were not analysed"
+_NOT_RECORDED = "not recorded"
 _LISTS = frozenset(
     {"frames", "graphs", "graph_breaks", "recompiles", "fallbacks", "mutations", "findings", "transitions", "guards", "ranks", "notes"}
 )
@@ -85,7 +88,7 @@ def _entry(value: Any) -> dict[str, Any]:
     values = _VALUES.get(kind)
     if values is None:
         names = _field_names(kind)
-        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda item: [getattr(item, name) for name in names]
+        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda one: [getattr(one, name) for name in names]
     return dict(zip(_FIELDS[kind], values(value), strict=True))
 
 
@@ -103,55 +106,54 @@ def to_dict(report: Report) -> dict[str, Any]:
     Args:
         report: what `dynadiag.report.build` made; every value in it may come from a hostile log.
     """
-    return {key: plain(list(value) if key in _LISTS else value) for key, value in _parts(report)}
+    return {key: plain(list(value) if isinstance(value, Iterator) else value) for key, value in _parts(report).items()}
 
 
-def _parts(report: Report) -> Iterable[tuple[str, Any]]:
+def _parts(report: Report) -> ReportFile:
     """Each key with its value; the long lists as iterators, so that one entry at a time is made."""
-    parts: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+    return {
+        "schema_version": 1,
         "run": _run(report),
         "summary": _summary(report),
         "frames": _frames(report),
         "graphs": (_graph(graph, report.pictures) for graph in report.run.graphs),
-        "graph_breaks": map(_graph_break, report.graph_breaks),
-        "recompiles": map(_entry, report.recompiles),
-        "fallbacks": map(_fallback, report.fallbacks),
-        "mutations": (mutation_entry(item, _entry) for item in report.mutations),
+        "graph_breaks": map(_explained, report.graph_breaks),
+        "recompiles": report.recompiles,
+        "fallbacks": map(_explained, report.fallbacks),
+        "mutations": map(_mutation, report.mutations),
         "findings": map(_finding, report.findings),
-        "transitions": map(_transition, report.transitions),
-        "guards": map(_guards, report.guards),
+        "transitions": map(_explained, report.transitions),
+        "guards": map(_explained, report.guards),
         "compile_time": _compile_time(report.compile_time),
-        "parity": None if report.parity is None else _entry(report.parity),
+        "parity": report.parity,
         "parity_why": _known(report.parity, NO_PARITY),
         "could_happen": _could_happen(report),
         "could_happen_why": _known(report.replayed, NO_REPLAY),
         "compiled_work": _compiled_work(report.run),
         "compiled_work_why": why_no_work(report.run),
         "ranks": report.ranks,
-        "rank_groups": None if report.run.ranks is None else _entry(report.run.ranks),
+        "rank_groups": report.run.ranks,
         "rank_groups_why": _known(report.run.ranks, NO_RANKS),
         "notes": (*wording.changed_sources(report), *report.notes),
         "failed_passes": report.failed_passes,
-        "pictures": plain(dict(sorted(report.pictures.items()))),
+        "pictures": dict(sorted(report.pictures.items())),
     }
-    return parts.items()
 
 
 def chunks(report: Report) -> Iterator[str]:
     """The JSON text piece by piece: one entry of a list a line, so that big reports stream and `diff` and `grep` work."""
     opening = "{\n"
-    for key, value in _parts(report):
+    for key, value in _parts(report).items():
         yield f"{opening}{json.dumps(key)}: "
         if key in _LISTS:
             yield from _list_chunks(value)
         else:
-            yield from _object_chunks(value) if key == "parity" and value else (_text(value, indent=1),)
+            yield from _object_chunks(_entry(value)) if key == "parity" and value is not None else (_text(value, indent=1),)
         opening = ",\n"
     yield "\n}\n"
 
 
-def _list_chunks(entries: Iterable[Any]) -> Iterator[str]:
+def _list_chunks(entries: Any) -> Iterator[str]:
     opening = "["
     for entry in entries:
         yield f"{opening}\n {_text(entry)}"
@@ -186,14 +188,14 @@ def _known(value: Any, why: str) -> str | None:
     return why if value is None else None
 
 
-def _run(report: Report) -> dict[str, Any]:
+def _run(report: Report) -> RunKeys:
     run, info = report.run, report.run.info
     complete, why = completeness(run)
     skipped: Counter[str] = Counter()
     for process in run.processes:
         skipped.update(process.skipped)
     foreign = "the log does not say: it was not recorded by `dynadiag explain SCRIPT`"
-    entry: dict[str, Any] = {
+    return {
         "dynadiag": info.dynadiag,
         "dynadiag_why": _known(info.dynadiag, foreign),
         "directory": info.directory,
@@ -223,7 +225,6 @@ def _run(report: Report) -> dict[str, Any]:
         "processes": [_process(process) for process in run.processes],
         "notes": run.notes,
     }
-    return dict(plain(entry))
 
 
 def _caches(report: Report) -> dict[str, dict[str, int]]:
@@ -233,19 +234,29 @@ def _caches(report: Report) -> dict[str, dict[str, int]]:
     return {cache: dict(sorted(table[cache].items())) for cache in sorted(table)}
 
 
-def _process(process: Process) -> dict[str, Any]:
-    names = ("index", "pid", "parent_pid", "rank", "torch", "python", "device", "argv", "started_at", "environment", "machine", "log")
-    entry = {name: plain(getattr(process, name)) for name in names}
+def _process(process: Process) -> ProcessKeys:
     why = "the log does not say: no dynadiag_environment record"
-    return entry | {
+    return {
+        "index": process.index,
+        "pid": process.pid,
+        "parent_pid": process.parent_pid,
+        "rank": process.rank,
+        "torch": process.torch,
+        "python": process.python,
+        "device": process.device,
+        "argv": process.argv,
+        "started_at": process.started_at,
+        "environment": process.environment,
+        "machine": process.machine,
+        "log": process.log,
         "torch_why": _known(process.torch, why),
         "device_why": _known(process.device, DEVICE_WHY),
         "events": process.records,
-        "skipped": plain(process.skipped),
-        "unknown_artifacts": plain(process.unknown_artifacts),
-        "config": plain(process.config),
-        "hooks": plain(process.hooks),
-        "counters": plain(process.counters),
+        "skipped": process.skipped,
+        "unknown_artifacts": process.unknown_artifacts,
+        "config": process.config,
+        "hooks": process.hooks,
+        "counters": process.counters,
         "calls": process.calls,
         "finished": process.finished,
         "alike": process.alike,
@@ -254,16 +265,12 @@ def _process(process: Process) -> dict[str, Any]:
 
 
 def _summary(report: Report) -> dict[str, Any]:
-    summary = report.summary
     time_why = (report.compile_time.why if report.compile_time else None) or NO_COMPILE_TIME
-    entry: dict[str, Any] = plain(summary)
-    return entry | {
-        "mutations_why": _known(summary.mutations, NO_MUTATION_PASS),
-        "compile_s_why": plain(_known(summary.compile_s, time_why)),
-    }
+    reasons = {"mutations": NO_MUTATION_PASS, "compile_s": time_why}
+    return _with_reasons(_entry(report.summary), reasons)
 
 
-def _frames(report: Report) -> Iterator[dict[str, Any]]:
+def _frames(report: Report) -> Iterator[FrameKeys]:
     graphs: dict[str, list[str]] = defaultdict(list)
     breaks: dict[str, list[str]] = defaultdict(list)
     for graph in report.run.graphs:
@@ -274,7 +281,7 @@ def _frames(report: Report) -> Iterator[dict[str, Any]]:
     return (_frame(frame, graphs.get(frame.id, []), breaks.get(frame.id, [])) for frame in report.run.frames)
 
 
-def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]:
+def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> FrameKeys:
     return {
         "id": frame.id,
         "compile_id": frame.key.text,
@@ -296,7 +303,7 @@ def _frame(frame: Frame, graphs: list[str], breaks: list[str]) -> dict[str, Any]
     }
 
 
-def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
+def _graph(graph: Graph, pictures: Mapping[str, str]) -> GraphKeys:
     return {
         "id": graph.id,
         "frame": graph.frame,
@@ -312,46 +319,55 @@ def _graph(graph: Graph, pictures: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _graph_break(site: GraphBreak) -> dict[str, Any]:
-    return _entry(site) | {
-        "gb_id_why": _known(site.gb_id, "torch gave this break no id"),
-        "own_frame_why": _known(site.own_frame, "the recorded stack has no frame outside site-packages and the standard library"),
-        "torch_frame_why": _known(site.torch_frame, "torch recorded no user frame"),
+def _explained(item: Any) -> dict[str, Any]:
+    """An entry, and for each field that may be null why it is."""
+    return _with_reasons(_entry(item), REASONS[type(item)])
+
+
+def _with_reasons(entry: dict[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
+    return entry | {f"{name}_why": why if entry[name] is None else None for name, why in reasons.items()}
+
+
+def _mutation(item: Mutation) -> dict[str, Any]:
+    """A mutation says itself why something is not known; an empty list needs a reason too."""
+    entry = _entry(item)
+    unknown = entry.pop("unknown")
+    return entry | {
+        f"{name}_why": unknown.get(name, _NOT_RECORDED) if entry[name] is None or entry[name] == () else None for name in OF_MUTATIONS
     }
-
-
-def _transition(item: Transition) -> dict[str, Any]:
-    return _entry(item) | {"limit_why": _known(item.limit, "the recompile limit was not recorded")}
-
-
-def _fallback(item: Fallback) -> dict[str, Any]:
-    return _entry(item) | {
-        "own_frame_why": _known(item.own_frame, "the record names no line outside site-packages and the standard library")
-    }
-
-
-def _guards(item: GuardReport) -> dict[str, Any]:
-    return _entry(item) | {"latency_us_why": _known(item.latency_us, "torch did not record the cost of these guards")}
 
 
 def _finding(item: Finding) -> dict[str, Any]:
     entry = {"why" if name == "clauses" else name: value for name, value in _entry(item).items()}
-    return entry | {"why": item.why, "cost_why": _known(item.cost, "nothing was measured or counted for this finding")}
+    return _with_reasons(entry | {"why": item.why}, REASONS[Finding])
 
 
-def _could_happen(report: Report) -> dict[str, Any] | None:
+def _could_happen(report: Report) -> CouldHappenKeys | None:
     """What was replayed; its findings stand in `findings`, by their codes."""
     if report.replayed is None:
         return None
     told = report.replayed
-    return {"torch": plain(told.torch), "graphs": told.graphs, "compared": told.compared, "findings": len(told.findings)}
+    return {"torch": told.torch, "graphs": told.graphs, "compared": told.compared, "findings": len(told.findings)}
 
 
-def _compiled_work(run: Run) -> dict[str, Any] | None:
+def _compiled_work(run: Run) -> CompiledWorkKeys | None:
     work = compiled_work(run)
     if work is None:
         return None
-    entry = {
+    calls: list[CallKeys] = [
+        {
+            "process": call.process,
+            "function": call.function,
+            "call": call.call,
+            "operators": call.in_graphs + call.outside,
+            "operators_compiled": call.in_graphs,
+            "graphs": call.graphs,
+            "breaks": breaks_in(call, run),
+            "eager_part": call.eager is not None,
+        }
+        for call in run.work
+    ]
+    return {
         "operators": work.operators,
         "operators_compiled": work.compiled,
         "share": work.share,
@@ -360,24 +376,9 @@ def _compiled_work(run: Run) -> dict[str, Any] | None:
         "breaks_per_call": work.breaks,
         "time_share": work.time,
         "time_share_why": _known(work.time, NO_TIME),
+        "calls": calls,
     }
-    calls = [
-        {
-            "process": item.process,
-            "function": item.function,
-            "call": item.call,
-            "operators": item.in_graphs + item.outside,
-            "operators_compiled": item.in_graphs,
-            "graphs": item.graphs,
-            "breaks": breaks_in(item, run),
-            "eager_part": item.eager is not None,
-        }
-        for item in run.work
-    ]
-    return dict(plain(entry | {"calls": calls}))
 
 
-def _compile_time(item: CompileTime | None) -> dict[str, Any]:
-    shown = item or CompileTime(total_s=None, phases={}, thrown_away_s=None, caches={}, frames=(), why=NO_COMPILE_TIME)
-    entry: dict[str, Any] = plain(shown)
-    return entry
+def _compile_time(item: CompileTime | None) -> CompileTime:
+    return item or CompileTime(total_s=None, phases={}, thrown_away_s=None, caches={}, frames=(), why=NO_COMPILE_TIME)
