@@ -12,17 +12,18 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field, is_dataclass, make_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "cli")]
 
-from dynadiag.model.json_keys import NOT_WRITTEN, KeysOf, Limits  # noqa: E402
+from dynadiag.model.json_keys import NO_REASON, NOT_WRITTEN, KeysOf, Limits, ReasonIn  # noqa: E402
 
+_REASON = "dynadiag-reason"
 _CONTAINERS: dict[Any, Any] = {Mapping: dict, Sequence: list, Iterable: list, frozenset: list}
 
 
@@ -36,7 +37,7 @@ class _Translation:
     def type_of(self, hint: Any) -> Any:
         """The type as msgspec takes it: with descriptions and limits, and with our classes replaced."""
         if isinstance(hint, KeysOf):
-            return self.object_of(hint.classes, hint.reasons)
+            return self.object_of(hint.classes, hint.reasons, hint.name)
         if is_dataclass(hint) or is_typeddict(hint):
             return self.object_of((hint,))
         origin, inner = get_origin(hint), get_args(hint)
@@ -51,6 +52,12 @@ class _Translation:
         inner = tuple(part if part is Ellipsis else self.type_of(part) for part in inner)
         return _CONTAINERS.get(origin, origin)[inner]
 
+    def _key(self, hint: Any) -> Any:
+        """The type of a key, which may be one that is not always there; None for a field that is no key."""
+        if get_origin(hint) is NotRequired:
+            return NotRequired[self.type_of(get_args(hint)[0])]
+        return None if NOT_WRITTEN in get_args(hint) else self.type_of(hint)
+
     def _annotated(self, plain: Any, *extras: Any) -> Any:
         words: dict[str, Any] = {}
         for extra in extras:
@@ -58,28 +65,24 @@ class _Translation:
                 words["description"] = extra
             elif isinstance(extra, Limits):
                 words |= {name: value for name, value in asdict(extra).items() if value is not None}
+            elif extra is NO_REASON or isinstance(extra, ReasonIn):
+                words["extra_json_schema"] = {_REASON: "" if extra is NO_REASON else extra.key}
             else:
                 plain = extra
         made = self.type_of(plain)
         return Annotated[made, msgspec.Meta(**words)] if words else made
 
-    def object_of(self, classes: tuple[Any, ...], reasons: tuple[str, ...] = ()) -> type:
+    def object_of(self, classes: tuple[Any, ...], reasons: tuple[str, ...] = (), name: str = "") -> type:
         """An object with the keys of all the classes."""
         known = self.made.get((classes, reasons))
         if known is None:
             hints = {key: hint for each in classes for key, hint in get_type_hints(each, include_extras=True).items()}
             hints |= {f"{key}_why": str | None for key in reasons}
-            rows: list[tuple[str, Any, Any]] = []
-            for key, hint in hints.items():
-                optional = get_origin(hint) is NotRequired
-                plain = get_args(hint)[0] if optional else hint
-                if NOT_WRITTEN not in get_args(plain):
-                    rows.append((key, self.type_of(plain), field(default=msgspec.UNSET) if optional else field()))
-            name = _name_of(classes[0])
-            doc = " ".join((inspect.getdoc(classes[0]) or "").split("\n\n")[0].split())
-            known = make_dataclass(name, rows, kw_only=True, namespace={"__doc__": doc})
+            name = name or _name_of(classes[0])
             if name in {each.__name__ for each in self.made.values()}:
                 raise ValueError(f"two objects of one document are called {name}")
+            known = TypedDict(name, {key: made for key, hint in hints.items() if (made := self._key(hint)) is not None})  # type: ignore[operator]
+            known.__doc__ = " ".join((inspect.getdoc(classes[0]) or "").split("\n\n")[0].split())
             self.made[(classes, reasons)] = known
         return known
 
@@ -88,13 +91,12 @@ def _name_of(kind: type) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__.removesuffix("Keys")).lower()
 
 
-def schema_of(name: str, kind: Any, *, title: str, closed: bool = False) -> dict[str, Any]:
-    """The schema of a document; `closed` keeps the words of enums."""
-    top = _Translation(closed=closed).type_of(kind)
-    (made,), parts = msgspec.json.schema_components([top])
+def schema_of(name: str, *kinds: Any, title: str, closed: bool = False) -> dict[str, Any]:
+    """The schema of a document, which is one of `kinds`; `closed` keeps the words of enums."""
+    translation = _Translation(closed=closed)
+    tops, parts = msgspec.json.schema_components([translation.type_of(kind) for kind in kinds])
     parts = {part: _finished(schema) for part, schema in parts.items()}
-    if "$ref" in made:
-        made = parts.pop(made["$ref"].rpartition("/")[2])
+    made: dict[str, Any] = {"oneOf": list(tops)} if len(kinds) > 1 else parts.pop(tops[0]["$ref"].rpartition("/")[2])
     heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{name}.schema.json", "title": title}
     return heading | made | ({"$defs": dict(sorted(parts.items()))} if parts else {})
 
@@ -111,10 +113,10 @@ def _finished(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _reason_rule(name: str, keys: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any] | None:
     """Where `name` is null, its reason is there: in `<name>_why`, else by its name in `unknown`."""
-    if not _may_be_null(keys[name]):
+    why = keys[name].pop(_REASON, f"{name}_why")
+    if not why or not _may_be_null(keys[name]):
         return None
     condition = {"properties": {name: {"type": "null"}}, "required": [name]}
-    why = f"{name}_why"
     if why in keys:
         return {"if": condition, "then": {"properties": {why: {"type": "string", "minLength": 1}}, "required": [why]}}
     if "unknown" in required:
@@ -141,9 +143,29 @@ def _cleaned(value: Any, *, names: bool = False) -> Any:
 
 def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each schema with its name."""
+    from dynadiag.bench.json_keys import BenchFile
+    from dynadiag.diff.result import DiffResult
+    from dynadiag.diff.show import DiffKeys
+    from dynadiag.fix.result import FixFile
+    from dynadiag.gate.formats import CheckFile
+    from dynadiag.parity.result import ParityFile
+    from dynadiag.reduce.reproducer.minify_keys import MinifyFile
     from dynadiag.render.report_keys import ReportFile
+    from dynadiag.sweep.compare import SweepComparison
+    from dynadiag.sweep.show import HeadKeys, QueryKeys, SweepKeys, WorseKeys
 
-    yield "report", schema_of("report", ReportFile, title="dynadiag report.json")
+    files = {"bench": BenchFile, "fix": FixFile, "minify": MinifyFile, "parity": ParityFile, "report": ReportFile}
+    for name, kind in files.items():
+        yield name, schema_of(name, kind, title=f"{name}.json of dynadiag")
+    yield "check", schema_of("check", CheckFile, title="The outcome of dynadiag check (--format json)")
+    comparison = KeysOf((DiffKeys, DiffResult), name="comparison")
+    yield "diff", schema_of("diff", comparison, title="The comparison of dynadiag diff (--format json)")
+    sweeps = (
+        KeysOf((HeadKeys, SweepKeys), name="sweep"),
+        KeysOf((HeadKeys, QueryKeys), name="query"),
+        KeysOf((HeadKeys, WorseKeys, SweepComparison), name="comparison"),
+    )
+    yield "sweep", schema_of("sweep", *sweeps, title="What dynadiag sweep prints with --format json", closed=True)
 
 
 def published(schema: Mapping[str, Any]) -> str:

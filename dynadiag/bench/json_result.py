@@ -8,11 +8,11 @@ from typing import Any
 
 import dynadiag
 from dynadiag.bench.arms import AGAIN
+from dynadiag.bench.json_keys import BenchFile, ComparisonKeys, ShapeKeys, ShapesKeys
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness, ShapeResult, ShapeStudy
 from dynadiag.bench.statistics import Interval
 from dynadiag.render import finite_json
 
-SCHEMA_VERSION = 1
 _NO_CUDA = "no CUDA device was used"
 _EAGER = "this arm does not compile anything"
 _ON_CUDA = ("kernels", "busy_share", "peak_bytes")
@@ -34,11 +34,11 @@ _OF_SHAPES = (
 _TIMES = ("median_ms", "ci95_ms", "calls_per_block", "warm_up_calls", "regions", "lookups", "lookup_us")
 
 
-def to_dict(result: BenchResult) -> dict[str, Any]:
+def to_dict(result: BenchResult) -> BenchFile:
     """The result as plain dicts and lists; what is null has its reason in `unknown` beside it."""
     cuda = bool(result.environment.get("device"))
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "dynadiag": dynadiag.__version__,
         "target": result.target,
         "unit": result.unit,
@@ -109,7 +109,7 @@ def _why(row: ArmResult, name: str, cuda: bool) -> str:
     return "nothing was timed" if not row.samples_ms else "not measured"
 
 
-def _shapes(study: ShapeStudy, cuda: bool) -> dict[str, Any]:
+def _shapes(study: ShapeStudy, cuda: bool) -> ShapesKeys:
     return {
         "replayed": [_shape(shape, cuda) for shape in study.shapes],
         "means": [{**dataclasses.asdict(mean), "unknown": {} if mean.reason == "" else {"speedup": mean.reason}} for mean in study.means],
@@ -119,7 +119,7 @@ def _shapes(study: ShapeStudy, cuda: bool) -> dict[str, Any]:
     }
 
 
-def _shape(shape_result: ShapeResult, cuda: bool) -> dict[str, Any]:
+def _shape(shape_result: ShapeResult, cuda: bool) -> ShapeKeys:
     timing = shape_result.timing
     return {
         "label": shape_result.label,
@@ -141,7 +141,7 @@ def _shape_row(row: ArmResult, cuda: bool) -> dict[str, Any]:
     return {**kept, "unknown": {name: why for name, why in whole["unknown"].items() if name in kept}}
 
 
-def _comparison(item: Comparison) -> dict[str, Any]:
+def _comparison(item: Comparison) -> ComparisonKeys:
     decision = item.decision
     return {
         "baseline": item.baseline,

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from dynadiag.bench.rounds import Budget
 from dynadiag.bench.verdict import Decision, Verdict
+from dynadiag.model.json_keys import Count, Limits
+
+
+class SavedKeys(TypedDict):
+    """One kind of tensor that a step keeps for its backward."""
+
+    shape: Sequence[int]
+    dtype: str
+    count: int
+    bytes: int
 
 
 @dataclass(kw_only=True)
@@ -20,11 +30,11 @@ class ArmResult:
     """
 
     name: str
-    status: str = "ok"
+    status: Annotated[str, "ok, oom, crashed, timeout, not_compiled, interrupted; open"] = "ok"
     reason: str = ""
     unit: str = ""
-    timed: str = "call"
-    samples_ms: list[float] = field(default_factory=list)
+    timed: Annotated[str, '"call", or "iteration" of a loop of a script (--variants): what one sample measures; open'] = "call"
+    samples_ms: list[Annotated[float, Limits(gt=0)]] = field(default_factory=list)
     device_samples_ms: list[float] = field(default_factory=list)
     calls_per_block: int | None = None
     median_ms: float | None = None
@@ -46,10 +56,12 @@ class ArmResult:
     lookups: float | None = None
     lookup_us: float | None = None
     peak_bytes: int | None = None
-    saved_bytes: int | None = None
-    saved: Sequence[Mapping[str, Any]] | None = None
+    saved_bytes: Annotated[
+        Count | None, "bytes of distinct storages that one step keeps for its backward, beyond parameters, buffers and inputs"
+    ] = None
+    saved: Annotated[Sequence[Mapping[str, Any]] | None, Sequence[SavedKeys] | None, "the largest kinds of them"] = None
     warm_up_calls: int | None = None
-    late_blocks: int = 0
+    late_blocks: Count = 0
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -63,7 +75,10 @@ class Correctness:
     """The check of one arm's results: PASS, WRONG, DTYPE_CHANGED, VACUOUS, EAGER_NONDETERMINISTIC; None with a reason if not checked."""
 
     arm: str
-    status: str | None
+    status: Annotated[
+        str | None,
+        "PASS, WRONG, DTYPE_CHANGED, VACUOUS, EAGER_NONDETERMINISTIC, NOT_COMPARED; null with the reason in detail; open",
+    ]
     worst: str | None
     detail: str
     error: float | None
@@ -102,7 +117,7 @@ class ShapeMean:
 
     baseline: str
     arm: str
-    speedup: float | None
+    speedup: Annotated[float | None, "geometric mean of the shapes' speedups, weighted by how often each was seen"]
     reason: str
     shapes: int
     calls: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 Kind = Literal["break", "recompile", "fallback", "mutation", "other"]
 What = Literal["gained", "lost", "worse", "better"]
@@ -24,15 +24,15 @@ class Place:
 class Change:
     """One thing that is in one run only, or that is more or less in the new one: `counts` has how many, such as recompiles, old and new."""
 
-    kind: Kind
-    what: What
-    code: str
+    kind: Annotated[Kind, "break, recompile, fallback, mutation or other"]
+    what: Annotated[What, "gained, lost, worse or better"]
+    code: Annotated[str, "the code of a finding; of a fallback its kind"]
     title: str
     old: Place | None
     new: Place | None
     fingerprint: str
     regression: bool
-    counts: tuple[int, int] | None = None
+    counts: Annotated[tuple[int, int] | None, "of a recompiled function how often, old and new"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,17 @@ class GraphChange:
     call, old and new, that differs where all operators are the same ("%" is another node); None where only order or wiring do.
     """
 
-    what: Literal["changed", "gained", "lost", "moved"]
+    what: Annotated[Literal["changed", "gained", "lost", "moved"], "changed, gained, lost or moved"]
     function: str
-    old: str | None
+    old: Annotated[str | None, "the graph's id in the old run"]
     new: str | None
     came: Mapping[str, int]
     went: Mapping[str, int]
     moved_to: str | None = None
-    calls: tuple[str, str] | None = None
+    calls: Annotated[
+        tuple[str, str] | None,
+        "the first call that differs, old and new, where the operators are the same; % is another node",
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +86,12 @@ class Side:
     program: str
     torch: str | None
     device: str | None
-    incomplete: str | None
-    failed: str | None = None
-    cut_short: bool = False
+    incomplete: Annotated[str | None, "why the run was cut short; null for one that was not, or of which that is not known"]
+    failed: Annotated[
+        str | None,
+        "how the program failed, such as `was killed by SIGSEGV`; null for one that ended well or that was ended by dynadiag",
+    ] = None
+    cut_short: Annotated[bool, "records are missing that nothing will tell of: nothing is judged, and the exit status is 2"] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +104,18 @@ class DiffResult:
     old: Side
     new: Side
     changes: tuple[Change, ...]
-    same: Mapping[str, int]
-    counts: Mapping[str, tuple[int | None, int | None]]
+    same: Annotated[Mapping[str, int], "by kind, how many are in both runs and as before"]
+    counts: Annotated[Mapping[str, tuple[int | None, int | None]], "totals of report.json's summary, old and new; null means not known"]
     graphs: tuple[GraphChange, ...]
     same_graphs: int
     guards: tuple[GuardChange, ...]
-    compile_s: tuple[float | None, float | None]
+    compile_s: Annotated[tuple[float | None, float | None], "old and new, in seconds, each measured once; null means not recorded"]
     times: tuple[TimeChange, ...]
-    doubts: tuple[str, ...]
-    ranks: str | None = None
+    doubts: Annotated[tuple[str, ...], "what cannot be compared, or only in part"]
+    ranks: Annotated[
+        str | None,
+        "where two ranks of one job first differ, in the order in which they compiled; null where it is not two ranks",
+    ] = None
 
     @property
     def regressions(self) -> tuple[Change, ...]:

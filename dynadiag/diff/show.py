@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Literal, TypedDict
 
 import dynadiag
 from dynadiag.diff.result import Change, DiffResult, GraphChange, Place, Side
@@ -36,6 +36,15 @@ _COUNTS = {
     "frames_skipped": "skipped frames",
 }
 _NEUTRAL = "graphs", "frames"
+
+
+class DiffKeys(TypedDict):
+    """What `dynadiag diff` found: this before all of `DiffResult`."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+    worse: bool
+    exit_status: int
 
 
 def document_of(result: DiffResult, *, beside: bool = False) -> Document:
@@ -200,11 +209,10 @@ def _number(value: int | None) -> str:
 
 def as_json(result: DiffResult) -> str:
     """All of it (`docs/diff.schema.json`)."""
-    document: dict[str, Any] = {
+    head: DiffKeys = {
         "schema_version": 1,
         "dynadiag": dynadiag.__version__,
         "worse": result.worse,
         "exit_status": result.exit_status,
-        **asdict(result),
     }
-    return json_escaped(finite_json.dumps(document, indent=1)) + "\n"
+    return json_escaped(finite_json.dumps({**head, **asdict(result)}, indent=1)) + "\n"

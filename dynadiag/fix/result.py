@@ -4,13 +4,103 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
-from dynadiag.fix.speed import Speed, to_json
+from dynadiag.fix.speed import Speed, SpeedKeys, to_json
+from dynadiag.model.json_keys import NO_REASON
 from dynadiag.model.report import Finding, Summary
 
-SCHEMA_VERSION = 1
-_COUNTS = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "graphs", "frames_compiled", "compile_s")
+
+class LineKeys(TypedDict):
+    """A line of the script."""
+
+    file: str
+    line: int | None
+    function: str | None
+    code: str | None
+
+
+class FindingKeys(TypedDict):
+    """One finding, and what became of it."""
+
+    id: str
+    fingerprint: str
+    code: str
+    severity: str
+    title: str
+    where: LineKeys | None
+    cured: bool
+    why_left: Annotated[str | None, "null for a finding that is cured"]
+
+
+class ChangeKeys(TypedDict):
+    """One change that was tried."""
+
+    id: str
+    slug: Annotated[str, "the kind of advice, such as if-where"]
+    text: str
+    places: Annotated[list[str], "FILE:LINE of each edit"]
+    cures: Annotated[list[str], "fingerprints of the findings that it is for; in libraries, those of the break sites"]
+    before: list[str]
+    after: list[str]
+    proven: bool
+    why_not: str | None
+    gives_up: Annotated[str | None, "what an unsafe change gives up"]
+    calls: Annotated[int, "calls of compiled callables that were compared"]
+    runs: Annotated[list[str], "the kinds of runs in which they were compared"]
+
+
+class CountsKeys(TypedDict):
+    """Totals of a recorded run."""
+
+    graph_break_sites: int
+    graph_break_events: int
+    recompiles: int
+    fallbacks: int
+    graphs: int
+    frames_compiled: int
+    compile_s: float | None
+
+
+class TotalsKeys(TypedDict):
+    """How many findings and changes there were."""
+
+    findings: Annotated[int, "findings of severity warning or worse"]
+    cured: int
+    changes: Annotated[int, "changes that were tried"]
+    kept: Annotated[int, "changes that are proven: the patch"]
+
+
+class CpuKeys(TypedDict):
+    """CPU seconds."""
+
+    script_cpu_s: Annotated[float | None, "what the recorded script took itself; null for a run that was recorded before"]
+    cpu_s: float
+    bench_cpu_s: Annotated[float, "what timing the patch took; not in cpu_s"]
+    runs: int
+
+
+class FixFile(TypedDict):
+    """What `dynadiag fix` came to."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+    torch: Annotated[str | None, "the torch that the script ran with"]
+    command: Annotated[list[str], "the script and its arguments"]
+    search_backend: Annotated[str | None, "the back end of all runs but the last; null when nothing was tried"]
+    summary: TotalsKeys
+    not_proven: Annotated[str | None, "why nothing could be proven of this program; null where something could"]
+    script_failed: Annotated[str | None, "how the script itself failed, such as `ended with exit status 1`; null where it ended well"]
+    findings: list[FindingKeys]
+    changes: list[ChangeKeys]
+    before: CountsKeys
+    after: CountsKeys | None
+    after_why: str | None
+    speed: Annotated[SpeedKeys | None, "the verdict of bench on the patch", NO_REASON]
+    speed_why: Annotated[str | None, "why the patch was not timed; null where it was"]
+    patch: Annotated[str | None, "the name of the patch in the run directory; null where nothing is proven"]
+    root: Annotated[str, "the folder that the names in the patch are relative to"]
+    cpu: CpuKeys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +167,10 @@ class FixResult:
         """How many findings the patch cures."""
         return sum(finding.fingerprint not in self.left for finding in self.findings)
 
-    def to_json(self, version: str) -> dict[str, Any]:
+    def to_json(self, version: str) -> FixFile:
         """The content of `fix.json`."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 1,
             "dynadiag": version,
             "torch": self.torch,
             "command": list(self.command),
@@ -105,25 +195,29 @@ class FixResult:
             },
         }
 
-    def _finding(self, finding: Finding) -> dict[str, Any]:
+    def _finding(self, finding: Finding) -> FindingKeys:
         where = finding.where
-        place = None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
-        told = {
+        return {
             "id": finding.id,
             "fingerprint": finding.fingerprint,
             "code": finding.code,
             "severity": finding.severity,
             "title": finding.title,
+            "where": None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code},
+            "cured": finding.fingerprint not in self.left,
+            "why_left": self.left.get(finding.fingerprint),
         }
-        return {**told, "where": place, "cured": finding.fingerprint not in self.left, "why_left": self.left.get(finding.fingerprint)}
 
 
-def _change(changed: Changed) -> dict[str, Any]:
-    told = {"id": changed.id, "slug": changed.slug, "text": changed.text, "places": list(changed.places), "cures": list(changed.cures)}
-    rows = {"before": list(changed.before), "after": list(changed.after)}
+def _change(changed: Changed) -> ChangeKeys:
     return {
-        **told,
-        **rows,
+        "id": changed.id,
+        "slug": changed.slug,
+        "text": changed.text,
+        "places": list(changed.places),
+        "cures": list(changed.cures),
+        "before": list(changed.before),
+        "after": list(changed.after),
         "proven": changed.proven,
         "why_not": changed.why,
         "gives_up": changed.gives_up,
@@ -132,5 +226,13 @@ def _change(changed: Changed) -> dict[str, Any]:
     }
 
 
-def _counts(summary: Summary) -> dict[str, Any]:
-    return {name: getattr(summary, name) for name in _COUNTS}
+def _counts(summary: Summary) -> CountsKeys:
+    return {
+        "graph_break_sites": summary.graph_break_sites,
+        "graph_break_events": summary.graph_break_events,
+        "recompiles": summary.recompiles,
+        "fallbacks": summary.fallbacks,
+        "graphs": summary.graphs,
+        "frames_compiled": summary.frames_compiled,
+        "compile_s": summary.compile_s,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypedDict
 
 from dynadiag.bench.arms import AFTER, COMPILED, DEFAULT, ArmSpec, ScriptCall
 from dynadiag.bench.outcome import ArmResult, BenchResult
@@ -20,6 +20,31 @@ from dynadiag.private_view.view import View
 BUDGET = Budget(max_rounds=200, max_s=30.0)
 BAD = (Verdict.SLOWER, Verdict.WRONG)
 """Verdicts for which a change is dropped."""
+
+
+_Interval = Annotated[list[float], tuple[float, float]]
+
+
+class VersionKeys(TypedDict):
+    """The program before or after."""
+
+    median_ms: Annotated[float | None, "milliseconds a call"]
+    ci95_ms: _Interval | None
+    compile_cold_s: Annotated[float | None, "seconds that compiling took from cold caches"]
+
+
+class SpeedKeys(TypedDict):
+    """The verdict of `bench` on the patch."""
+
+    verdict: Annotated[str, "FASTER, SAME or INCONCLUSIVE, as in bench.json; what is SLOWER or WRONG is dropped"]
+    reason: Annotated[str, "why it is INCONCLUSIVE; empty otherwise"]
+    unit: Annotated[str, "what one call is"]
+    speedup: Annotated[float | None, "time before / time after"]
+    ci95: _Interval | None
+    noise_ci99: Annotated[_Interval | None, "how far two processes of the original differ (A/A)"]
+    rounds: int
+    before: VersionKeys | None
+    after: VersionKeys | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +151,10 @@ def _version(row: ArmResult | None) -> Version | None:
     return None if row is None else Version(median_ms=row.median_ms, ci95_ms=row.ci95_ms, compile_cold_s=row.compile_cold_s)
 
 
-def to_json(speed: Speed) -> dict[str, Any]:
+def to_json(speed: Speed) -> SpeedKeys:
     """The value of `speed` in `fix.json`."""
 
-    def version(item: Version | None) -> dict[str, Any] | None:
+    def version(item: Version | None) -> VersionKeys | None:
         if item is None:
             return None
         return {

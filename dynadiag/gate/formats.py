@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
 import dynadiag
 from dynadiag.gate.result import GateResult, Limit, Problem, counted
@@ -54,6 +54,55 @@ class Shown:
     def told(self) -> tuple[Problem, ...]:
         """What is told in any case: what fails, then remarks."""
         return (*self.result.failed, *self.result.remarks)
+
+
+class ProblemKeys(TypedDict):
+    """One thing that is told."""
+
+    code: Annotated[str, "the code of a finding, or the name of a limit"]
+    severity: Annotated[str, "error, warning or note"]
+    status: Annotated[str, "failed, known (in the baseline), allowed (by a comment) or passed"]
+    fingerprint: Annotated[str | None, "null for what is no finding"]
+    file: Annotated[str | None, "relative to the workspace or the current folder where it lies below it; null without a place"]
+    line: int | None
+    function: str | None
+    source: str | None
+    title: str
+    why: str
+    fix: Annotated[str | None, "the first change that is advised; null when none is"]
+    reason: Annotated[str | None, "the reason of the comment that allows it"]
+    evidence: Annotated[list[str], "ids of report.json"]
+
+
+class CountsKeys(TypedDict):
+    """How many problems there are, by status."""
+
+    failed: int
+    known: Annotated[int, "in the baseline"]
+    allowed: Annotated[int, "by a comment"]
+    passed: int
+    gone: Annotated[int, "problems that the baseline lists and that this run does not have"]
+
+
+class TotalKeys(TypedDict):
+    """The outcome without the problems."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+    program: Annotated[str, "the script as the project names it, or `-m MODULE`; empty for a log that does not tell"]
+    torch: str | None
+    passed: bool
+    exit_status: int
+    counts: CountsKeys
+    limits: Annotated[list[dict[str, object]], list[Limit]]
+    notes: list[str]
+
+
+class CheckFile(TotalKeys):
+    """The outcome of `dynadiag check`."""
+
+    problems: list[ProblemKeys]
+    remarks: Annotated[list[ProblemKeys], "what does not fail: comments that nothing needs"]
 
 
 def roots_of(run_cwd: str | None) -> tuple[str, ...]:
@@ -152,18 +201,31 @@ def as_json(shown: Shown) -> str:
 
 def as_json_lines(shown: Shown) -> str:
     """One JSON object a line: each problem and remark, then the totals."""
-    document = _document(shown)
-    problems, remarks = document.pop("problems"), document.pop("remarks")
     rows = [
-        *({"type": "problem", **problem} for problem in problems),
-        *({"type": "remark", **remark} for remark in remarks),
-        {"type": "result", **document},
+        *({"type": "problem", **_entry(shown, problem)} for problem in shown.result.problems),
+        *({"type": "remark", **_entry(shown, remark)} for remark in shown.result.remarks),
+        {"type": "result", **_totals(shown)},
     ]
     return "".join(f"{json_escaped(finite_json.dumps(row))}\n" for row in rows)
 
 
-def _document(shown: Shown) -> dict[str, Any]:
+def _document(shown: Shown) -> CheckFile:
+    return {
+        **_totals(shown),
+        "problems": [_entry(shown, problem) for problem in shown.result.problems],
+        "remarks": [_entry(shown, remark) for remark in shown.result.remarks],
+    }
+
+
+def _totals(shown: Shown) -> TotalKeys:
     result = shown.result
+    counts: CountsKeys = {
+        "failed": _n(result, "failed"),
+        "known": _n(result, "known"),
+        "allowed": _n(result, "allowed"),
+        "passed": _n(result, "passed"),
+        "gone": result.gone,
+    }
     return {
         "schema_version": 1,
         "dynadiag": dynadiag.__version__,
@@ -171,15 +233,13 @@ def _document(shown: Shown) -> dict[str, Any]:
         "torch": result.torch,
         "passed": not result.failed,
         "exit_status": result.exit_status,
-        "counts": {status: _n(result, status) for status in ("failed", "known", "allowed", "passed")} | {"gone": result.gone},
+        "counts": counts,
         "limits": [asdict(limit) for limit in result.limits],
         "notes": list(result.notes),
-        "problems": [_entry(shown, problem) for problem in result.problems],
-        "remarks": [_entry(shown, remark) for remark in result.remarks],
     }
 
 
-def _entry(shown: Shown, problem: Problem) -> dict[str, Any]:
+def _entry(shown: Shown, problem: Problem) -> ProblemKeys:
     where = problem.where
     return {
         "code": problem.code,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from dynadiag.facts.wording import plural
 from dynadiag.model.location import Location
@@ -41,10 +41,10 @@ class Limit:
     name: str
     what: str
     counted: int
-    excused: int
+    excused: Annotated[int, "how many of them the baseline or a comment lets through"]
     limit: int
     holds: bool
-    many: str | None = None
+    many: Annotated[str | None, "the plural of `what` where that is not made with an s"] = None
 
 
 def counted(limit: Limit) -> str:

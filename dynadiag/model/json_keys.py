@@ -25,6 +25,16 @@ Share = Annotated[float, Limits(ge=0, le=1)]
 NOT_WRITTEN = type("NotWritten", (), {})
 """Of a field that is no key."""
 
+NO_REASON = type("NoReason", (), {})
+"""Of a key that may be null without a reason, although there is a key for it."""
+
+
+@dataclass(frozen=True)
+class ReasonIn:
+    """Of a key that has the reason why it is null in another key than `<name>_why`."""
+
+    key: str
+
 
 @dataclass(frozen=True)
 class WrittenAs:
@@ -37,8 +47,9 @@ class WrittenAs:
 class KeysOf:
     """An object with the keys of `classes`, in this order, and after them `<name>_why` for each of `reasons`: why that key is null.
 
-    It is called after the first class.
+    It is called `name`, else after the first class.
     """
 
     classes: tuple[Any, ...]
     reasons: tuple[str, ...] = ()
+    name: str = ""

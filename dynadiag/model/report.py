@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from dynadiag.model.clauses import Clause
-from dynadiag.model.json_keys import NOT_WRITTEN, Count, Limits, WrittenAs
+from dynadiag.model.json_keys import NOT_WRITTEN, Count, Limits, ReasonIn, WrittenAs
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
 from dynadiag.model.run import Guard, Run
@@ -241,7 +241,7 @@ class FrameTime:
 class CompileTime:
     """Compile time of the whole run; `phases` never overlap, so they add up to `total_s` less what torch did not time."""
 
-    total_s: float | None
+    total_s: Annotated[float | None, ReasonIn("why")]
     phases: Mapping[str, float]
     thrown_away_s: float | None
     caches: Mapping[str, Mapping[str, Count]]

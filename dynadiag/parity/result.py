@@ -4,17 +4,128 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from dynadiag.model import codes
+from dynadiag.model.json_keys import Limits
+from dynadiag.model.location import Location
 from dynadiag.passes.find_parity_replayed import plain_source
 
-SCHEMA_VERSION = 1
 LIMITS = (
     "Replaying graphs does not show guards on Python state, side effects that Dynamo replays, effects across graphs, values of the "
     "user's tensors "
     "(inputs of the recorded sizes are made up). `dynadiag explain --parity` compares the calls that really happen."
 )
+
+
+class LineKeys(TypedDict):
+    """A line of the user's."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+class TensorKeys(TypedDict):
+    """What differs of a tensor."""
+
+    where: Annotated[str, "output, input (after the call), attribute, gradient, or call"]
+    name: str
+    source: Annotated[str | None, "as Dynamo names it: L['self'].cache"]
+    aspect: Annotated[str, "values, shape, stride, dtype, layout, requires_grad, aliasing, missing_gradient or raises"]
+    eager: str
+    compiled: str
+    elements: Annotated[int | None, "null where values were not counted"]
+    wrong_elements: int | None
+
+
+class DifferenceKeys(TensorKeys):
+    """One difference between a graph and its compiled form."""
+
+    scenario: Annotated[int, "position in tried"]
+    call: int
+    layer: str
+    position: int
+    line: LineKeys | None
+
+
+class TriedKeys(TypedDict):
+    """One way in which a graph was called."""
+
+    kind: str
+    calls: list[str]
+    pair: list[str]
+    shift: Annotated[int, "elements between the starts of overlapping inputs"]
+    outcome: Annotated[str, "equal, differs or not_judged"]
+    why_not: str | None
+    gradients_why_not: str | None
+    values_compared: bool
+
+
+class SkippedKeys(TypedDict):
+    """One way in which a graph could not be called."""
+
+    kind: str
+    reason: str
+
+
+class GraphKeys(TypedDict):
+    """One recorded graph."""
+
+    graph: str
+    status: Annotated[str, "compared or skipped"]
+    why_not: str | None
+    backend: NotRequired[str | None]
+    notes: list[str]
+    tried: list[TriedKeys]
+    skipped: list[SkippedKeys]
+    differences: list[DifferenceKeys]
+    same_as: NotRequired[Annotated[str, "the graph that it is equal to"]]
+    tests: NotRequired[Annotated[list[dict[str, Any]], "the tests written for it (--emit-test), by scenario"]]
+
+
+class HappenedFindingKeys(TypedDict):
+    """A finding on a call that the program made."""
+
+    code: str
+    severity: str
+    title: str
+    why: str
+    where: Annotated[dict[str, Any] | None, Location | None]
+
+
+class HappenedKeys(TypedDict):
+    """What was compared while the program ran (`explain --parity`)."""
+
+    verdict: str
+    calls_compared: int
+    findings: list[HappenedFindingKeys]
+    notes: list[str]
+
+
+class SummaryKeys(TypedDict):
+    """How many graphs were compared, and what was found."""
+
+    graphs: int
+    compared: int
+    findings: int
+
+
+class ParityFile(TypedDict):
+    """What `dynadiag parity` found."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+    recording: Annotated[str, "the run directory or log whose graphs were replayed"]
+    torch: Annotated[str | None, "the torch that replayed them"]
+    recorded_torch: list[str]
+    summary: SummaryKeys
+    findings: Annotated[list[dict[str, Any]], list[ParityFinding]]
+    happened: Annotated[Mapping[str, Any] | None, HappenedKeys | None, "null when nothing was compared while the program ran"]
+    graphs: Annotated[list[dict[str, Any]], list[GraphKeys]]
+    notes: list[str]
+    limits: Annotated[str, "what a replayed graph cannot show"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +136,19 @@ class ParityFinding:
     smallest that differs and `others` how many more do; `also` the other pairs of inputs of which it holds; `test` the file written for it.
     """
 
-    id: str
-    code: str
+    id: Annotated[str, Limits(pattern="^p[0-9]+$")]
+    code: Annotated[str, Limits(pattern="^DM[0-9]{2}$")]
     title: str
     graph: str
-    would: str
-    layer: str
-    tensor: Mapping[str, Any]
-    others: int
+    would: Annotated[str, "for which calls, in words"]
+    layer: Annotated[str, "the first back end that shows it, or the on-disk cache"]
+    tensor: Annotated[Mapping[str, Any], TensorKeys]
+    others: Annotated[int, "how many more tensors differ in that scenario"]
     also: tuple[tuple[str, ...], ...]
-    where: Mapping[str, Any] | None
+    where: Annotated[Mapping[str, Any] | None, LineKeys | None]
     severity: str = "warning"
-    level: str = "could_happen"
-    test: str | None = None
+    level: Annotated[str, "could_happen: found on calls that were not recorded"] = "could_happen"
+    test: Annotated[str | None, "the test written for it (--emit-test)"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +181,10 @@ class ParityResult:
         """How many real calls were compared while the program ran."""
         return int(self.happened["calls_compared"]) if self.happened is not None else 0
 
-    def to_json(self, version: str) -> dict[str, Any]:
+    def to_json(self, version: str) -> ParityFile:
         """The content of `parity.json`."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 1,
             "dynadiag": version,
             "recording": self.recording,
             "torch": self.torch,

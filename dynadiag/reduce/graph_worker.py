@@ -105,9 +105,8 @@ def _concluded(found: Reduction, options: ReductionOptions, out: Path, job: dict
     wall_s = time.monotonic() - began
     level = "calls" if last.level == "dynamo" and len(calls_of(last.reduction.best, last.reduction.setting)) > 1 else last.level
     result = to_json(last.reduction, last.guilty, last.written, wall_s=wall_s, level=level, level_why=last.level_why, papers=papers)
-    result["ready_cpu_s"] = job["ready_cpu_s"]
-    result["server_cpu_s"] = round(time.process_time(), 2)
-    write_json(result, out / "minify.json")
+    cpu = {"ready_cpu_s": job["ready_cpu_s"], "server_cpu_s": round(time.process_time(), 2)}
+    write_json({**result, **cpu}, out / "minify.json")
     proof = last.written.proof
     say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
 
@@ -118,8 +117,7 @@ def _write_first(found: Reduction, out: Path, job: dict[str, Any], began: float,
     written = write_reproducer(found, guilty, out, timeout_s=max(LEAST_CELL_S, found.confirmed.timeout_s), runs=runs)
     papers = Papers(why=dict.fromkeys(("pictures", "report"), "not tried yet"))
     result = to_json(found, guilty, written, wall_s=time.monotonic() - began, level="dynamo", level_why="not tried yet", papers=papers)
-    result["ready_cpu_s"] = job["ready_cpu_s"]
-    write_json(result | {"complete": False}, out / "minify.json")
+    write_json({**result, "ready_cpu_s": job["ready_cpu_s"], "complete": False}, out / "minify.json")
 
 
 _NOT_YET = "not looked for"

@@ -61,7 +61,7 @@ def _reduced(program: Program, stay: Sequence[str], out: Path, job: dict[str, An
     options = Options(**asked_of(job, interrupts, show))
     found = reduce_script_program(program, options)
     first = to_json(found, write_first(found, out), wall_s=time.monotonic() - began, level_why=job["level_why"])
-    write_json(first | {"not_inlined": list(stay), "complete": False}, out / "minify.json")
+    write_json({**first, "not_inlined": list(stay), "complete": False}, out / "minify.json")
     interrupts.until_interrupted(out, lambda keep: _concluded(found, stay, out, job, began))
 
 
@@ -72,9 +72,8 @@ def _concluded(found: ScriptReduction, stay: Sequence[str], out: Path, job: dict
     if why := write_report(found, written, out, command=job.get("command") or "", with_gpu="cuda" in found.best.text):
         say(note=f"report.html was not written: {why['page']}")
     result = to_json(found, written, wall_s=time.monotonic() - began, level_why=job["level_why"])
-    result["not_inlined"] = list(stay)
-    result["server_cpu_s"] = round(time.process_time(), 2)
-    write_json(result, out / "minify.json")
+    cpu_s = round(time.process_time(), 2)
+    write_json({**result, "not_inlined": list(stay), "server_cpu_s": cpu_s}, out / "minify.json")
     proof = written.proof
     say(done=True, proven=proof.holds, output="" if proof.holds else proof.output[-2000:])
 

@@ -88,7 +88,7 @@ def _entry(value: Any) -> dict[str, Any]:
     values = _VALUES.get(kind)
     if values is None:
         names = _field_names(kind)
-        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda one: [getattr(one, name) for name in names]
+        values = _VALUES[kind] = attrgetter(*names) if len(names) > 1 else lambda item: [getattr(item, name) for name in names]
     return dict(zip(_FIELDS[kind], values(value), strict=True))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from dynadiag.model.digest import RankComparison
-from dynadiag.model.json_keys import Count, KeysOf, Limits, Share
+from dynadiag.model.json_keys import Count, KeysOf, Limits, ReasonIn, Share
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity
 from dynadiag.model.report import (
@@ -147,7 +147,7 @@ class GraphKeys(TypedDict):
     ops: Mapping[str, Count]
     svg: Annotated[str | None, "path relative to report.json"]
     svg_why: str | None
-    runnable: bool | None
+    runnable: Annotated[bool | None, ReasonIn("why_not")]
     why_not: Annotated[str | None, "why runnable is null or false, or why nothing could be counted"]
 
 

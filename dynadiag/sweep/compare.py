@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import matched
@@ -32,7 +32,7 @@ class Change:
 class SweepComparison:
     """What two sweeps have in common (`pairs`) and what changed; `only_old` and `only_new` are tasks without a partner, by name."""
 
-    pairs: int
+    pairs: Annotated[int, "tasks that both sweeps have"]
     unchanged: int
     changes: tuple[Change, ...] = field(default=())
     only_old: tuple[str, ...] = ()

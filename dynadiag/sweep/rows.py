@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dynadiag
 from dynadiag.errors import UnreadableInputError
@@ -39,8 +39,8 @@ class Finding:
     title: str = ""
     file: str | None = None
     line: int | None = None
-    cost: float | None = None
-    unit: str | None = None
+    cost: Annotated[float | None, "in `unit`; null where nothing was measured or counted"] = None
+    unit: Annotated[str | None, 'such as "ms per call", measured with `--cost`, or "recompiles", counted'] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +51,15 @@ class Row:
     where the verb has none or no report came of it. `gpus` are the ids of those that the task had for itself.
     """
 
-    key: str
+    key: Annotated[str, "a digest of subject, arm, verb and versions; also the name of the task's folder"]
     subject: str
     suite: str
     arm: str
     verb: str
     status: Status
     reason: str | None = None
-    verdict: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    verdict: Annotated[str | None, "of parity, bench and fix"] = None
+    settings: Annotated[dict[str, Any], "what the arm sets"] = field(default_factory=dict)
     dynadiag: str | None = None
     torch: str | None = None
     python: str | None = None
@@ -68,17 +68,19 @@ class Row:
     signal: int | None = None
     started_at: str | None = None
     wall_s: float | None = None
-    cpu_s: float | None = None
-    memory_mb: float | None = None
+    cpu_s: Annotated[float | None, "of the task's processes that were waited for"] = None
+    memory_mb: Annotated[
+        float | None, "of all processes of the task together, looked at every half second; at least what the largest one used"
+    ] = None
     host: str | None = None
-    gpus: str | None = None
+    gpus: Annotated[str | None, "ids of the GPUs that the task had for itself, where its arm asks for some"] = None
     graphs: int | None = None
     break_sites: int | None = None
     recompiles: int | None = None
     fallbacks: int | None = None
     mutations: int | None = None
     compile_s: float | None = None
-    compiled_share: float | None = None
+    compiled_share: Annotated[float | None, "of the operators of a call, those that run in graphs"] = None
     findings: tuple[Finding, ...] = ()
 
 

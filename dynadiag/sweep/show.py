@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 from urllib.parse import quote
 
 from rich.cells import cell_len
 
 import dynadiag
 from dynadiag.facts.wording import plural
+from dynadiag.model.json_keys import Count
 from dynadiag.render import finite_json
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 from dynadiag.render.html import page as html_page
@@ -323,22 +324,55 @@ def _change(change: Change) -> tuple[Cell, ...]:
     return (*cells(change.subject, change.arm, change.verb), code, (Part(change.old, _WIDTH),), (Part(change.new, _WIDTH),))
 
 
+class HeadKeys(TypedDict):
+    """What all of them begin with."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+
+
+class SweepKeys(TypedDict):
+    """A sweep."""
+
+    tasks: Annotated[Count, "tasks of this shard"]
+    done_before: Annotated[Count, "tasks that had a row before this call"]
+    counts: Annotated[Mapping[str, int], "rows by status"]
+    unwritten: Annotated[list[str], "tasks that ran and whose row could not be written"]
+    rows: Annotated[list[dict[str, Any]], list[Row]]
+
+
+class QueryKeys(TypedDict):
+    """A query."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class WorseKeys(TypedDict):
+    """A comparison: this before all of `SweepComparison`."""
+
+    worse: bool
+
+
 def as_json(found: SweepState | SweepComparison | Table) -> str:
     """All of it as JSON."""
+    given: Mapping[str, Any]
     if isinstance(found, SweepState):
-        given: dict[str, Any] = {
+        state: SweepKeys = {
             "tasks": len(found.tasks),
             "done_before": found.before,
             "counts": dict(statuses(found.rows)),
             "unwritten": list(found.unwritten),
             "rows": [asdict(row) for row in found.rows],
         }
+        given = state
     elif isinstance(found, Table):
-        given = {"columns": list(found.columns), "rows": [[_plain(value) for value in row] for row in found.rows]}
+        answer: QueryKeys = {"columns": list(found.columns), "rows": [[_json_value(value) for value in row] for row in found.rows]}
+        given = answer
     else:
         given = {"worse": bool(found.regressions), **asdict(found)}
     return json_escaped(finite_json.dumps({"schema_version": 1, "dynadiag": dynadiag.__version__, **given}, indent=1)) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else str(value)

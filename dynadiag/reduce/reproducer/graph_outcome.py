@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import dynadiag
 from dynadiag.children.answer_cache import digest, remembered
@@ -21,6 +20,7 @@ from dynadiag.reduce.graphs.observing import calls_of
 from dynadiag.reduce.graphs.reduction import Reduction
 from dynadiag.reduce.reproducer.ablation import Cell
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
+from dynadiag.reduce.reproducer.minify_keys import GraphResultKeys, GuiltyKeys, PapersKeys, SizeKeys
 from dynadiag.reduce.reproducer.proving import (
     Proof,
     prove,
@@ -256,7 +256,7 @@ def to_json(
     level: str,
     level_why: str | None = None,
     papers: Papers | None = None,
-) -> dict[str, Any]:
+) -> GraphResultKeys:
     """The content of `minify.json` (docs/minify.schema.json); its keys are a contract. What is null has its reason in `<key>_why`."""
     failure = reduction.asked or reduction.confirmed.failure
     return {
@@ -278,17 +278,17 @@ def to_json(
     }
 
 
-def _size(nodes: int, calls: int | None) -> dict[str, Any]:
+def _size(nodes: int, calls: int | None) -> SizeKeys:
     """A graph was reduced, not the statements of a script; how often that called it is not counted."""
-    size = {"nodes": nodes, "statements": None, "calls": calls, "statements_why": _NOT_REDUCED}
-    return size if calls is not None else size | {"calls_why": _NOT_COUNTED}
+    size: SizeKeys = {"nodes": nodes, "statements": None, "calls": calls, "statements_why": _NOT_REDUCED}
+    return size if calls is not None else {**size, "calls_why": _NOT_COUNTED}
 
 
 _NOT_REDUCED = "only a graph was reduced"
 _NOT_COUNTED = "the calls of the script are not counted"
 
 
-def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> dict[str, Any]:
+def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> GuiltyKeys:
     guilt = guilty.guilt
     part, option = (guilt.part, guilt.option) if guilt is not None else (None, None)
     why_not = "not looked for" if guilt is None else "nothing tried made the failure go away every time"
@@ -304,9 +304,9 @@ def _guilty(reduction: Reduction, guilty: GuiltyLayer) -> dict[str, Any]:
     }
 
 
-def _papers(papers: Papers) -> dict[str, Any]:
+def _papers(papers: Papers) -> PapersKeys:
     return {
-        "pictures": {name: papers.pictures.get(name) for name in ("before", "after", "kept")},
+        "pictures": {"before": papers.pictures.get("before"), "after": papers.pictures.get("after"), "kept": papers.pictures.get("kept")},
         "pictures_why": papers.why.get("pictures"),
         "report": papers.report,
         "report_why": papers.why.get("report"),

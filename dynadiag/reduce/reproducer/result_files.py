@@ -22,21 +22,21 @@ from dynadiag.record import machine
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.reduction import Found
 from dynadiag.reduce.core.verdict import WRONG_VERDICT, repeats_for
+from dynadiag.reduce.reproducer.minify_keys import CommonKeys, FlakyKeys
 from dynadiag.reduce.reproducer.proving import Proof
 from dynadiag.render import document_json, finite_json, markdown_text
 from dynadiag.render.document import Document
 from dynadiag.render.html import result_page
 
-SCHEMA_VERSION = 1
 WARM = "compile-cache"
 """The folder of the worker's own compile cache in its directory."""
 
 
-def common_json(found: Found[Any], failure: Failure, proof: Proof, *, wall_s: float) -> dict[str, Any]:
+def common_json(found: Found[Any], failure: Failure, proof: Proof, *, wall_s: float) -> CommonKeys:
     """The keys of `minify.json` (docs/minify.schema.json) that do not depend on what was reduced; they are a contract."""
     confirmed = found.confirmed
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "dynadiag": dynadiag.__version__,
         "kind": failure.kind,
         "signature": {name: value for name, value in failure.to_json().items() if name != "detail"},
@@ -60,7 +60,7 @@ def figures(found: Found[Any], unit: str, before: int, after: int) -> list[tuple
     return [(unit, f"{before:,} → {after:,}"), ("queries", queries), ("CPU time of the search", f"{found.search_cpu_s:,.1f} s")]
 
 
-def _flaky(failed: int, of: int) -> dict[str, Any] | None:
+def _flaky(failed: int, of: int) -> FlakyKeys | None:
     if failed == of:
         return None
     return {"failed": failed, "of": of, "repeats": repeats_for(failed, of), "wrong_verdict_at_most": WRONG_VERDICT}

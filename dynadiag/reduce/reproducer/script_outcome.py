@@ -7,11 +7,11 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from dynadiag.reduce.core.failure import Failure, without_accidents
 from dynadiag.reduce.core.failure import shows as failure_shows
 from dynadiag.reduce.reproducer import bug_report, proving, result_files
+from dynadiag.reduce.reproducer.minify_keys import GuiltyKeys, ScriptResultKeys, SizeKeys
 from dynadiag.reduce.reproducer.proving import Proof, proven_with_variables, run_fresh, template_for, with_variables
 from dynadiag.reduce.reproducer.result_files import common_json, figures, machine_facts, versions, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
@@ -140,7 +140,7 @@ def write_report(reduction: ScriptReduction, written: Written, out: Path, *, com
     return why
 
 
-def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, level_why: str) -> dict[str, Any]:
+def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, level_why: str) -> ScriptResultKeys:
     """The content of `minify.json` (docs/minify.schema.json)."""
     confirmed = reduction.confirmed
     return {
@@ -165,11 +165,11 @@ def to_json(reduction: ScriptReduction, written: Written, *, wall_s: float, leve
     }
 
 
-def _size(program: Program) -> dict[str, Any]:
+def _size(program: Program) -> SizeKeys:
     return {"nodes": None, "nodes_why": _NO_GRAPH, "statements": program.statements, "calls": None, "calls_why": _NOT_COUNTED}
 
 
-def _guilty(kind: str) -> dict[str, Any]:
+def _guilty(kind: str) -> GuiltyKeys:
     layer = ("inductor" if kind == "cudagraph_skip" else "dynamo") if kind in KINDS else None
     why = "not looked for in a script"
     steps = {} if layer is not None else {"layer": why}
