@@ -21,8 +21,9 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "cli")]
 
-from dynadiag.model.json_keys import NO_REASON, NOT_WRITTEN, KeysOf, Limits, ReasonIn  # noqa: E402
+from dynadiag.model.json_keys import NO_REASON, NOT_WRITTEN, KeysOf, Limits, ReasonIn, WrittenAs  # noqa: E402
 
+_WIDTH = 120
 _REASON = "dynadiag-reason"
 _CONTAINERS: dict[Any, Any] = {Mapping: dict, Sequence: list, Iterable: list, frozenset: list}
 
@@ -33,6 +34,7 @@ class _Translation:
     def __init__(self, *, closed: bool) -> None:
         self.closed = closed
         self.made: dict[tuple[Any, ...], type] = {}
+        self.orders: dict[str, list[str]] = {}
 
     def type_of(self, hint: Any) -> Any:
         """The type as msgspec takes it: with descriptions and limits, and with our classes replaced."""
@@ -67,7 +69,7 @@ class _Translation:
                 words |= {name: value for name, value in asdict(extra).items() if value is not None}
             elif extra is NO_REASON or isinstance(extra, ReasonIn):
                 words["extra_json_schema"] = {_REASON: "" if extra is NO_REASON else extra.key}
-            else:
+            elif not isinstance(extra, WrittenAs):
                 plain = extra
         made = self.type_of(plain)
         return Annotated[made, msgspec.Meta(**words)] if words else made
@@ -81,10 +83,16 @@ class _Translation:
             name = name or _name_of(classes[0])
             if name in {each.__name__ for each in self.made.values()}:
                 raise ValueError(f"two objects of one document are called {name}")
-            known = TypedDict(name, {key: made for key, hint in hints.items() if (made := self._key(hint)) is not None})  # type: ignore[operator]
+            made = {_written_as(key, hint): kind for key, hint in hints.items() if (kind := self._key(hint)) is not None}
+            known = TypedDict(name, made)  # type: ignore[operator]
+            self.orders[name] = list(made)
             known.__doc__ = " ".join((inspect.getdoc(classes[0]) or "").split("\n\n")[0].split())
             self.made[(classes, reasons)] = known
         return known
+
+
+def _written_as(key: str, hint: Any) -> str:
+    return next((extra.key for extra in get_args(hint) if isinstance(extra, WrittenAs)), key)
 
 
 def _name_of(kind: type) -> str:
@@ -95,16 +103,17 @@ def schema_of(name: str, *kinds: Any, title: str, closed: bool = False) -> dict[
     """The schema of a document, which is one of `kinds`; `closed` keeps the words of enums."""
     translation = _Translation(closed=closed)
     tops, parts = msgspec.json.schema_components([translation.type_of(kind) for kind in kinds])
-    parts = {part: _finished(schema) for part, schema in parts.items()}
+    parts = {part: _finished(schema, translation.orders[part]) for part, schema in parts.items()}
     made: dict[str, Any] = {"oneOf": list(tops)} if len(kinds) > 1 else parts.pop(tops[0]["$ref"].rpartition("/")[2])
     heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{name}.schema.json", "title": title}
     return heading | made | ({"$defs": dict(sorted(parts.items()))} if parts else {})
 
 
-def _finished(schema: dict[str, Any]) -> dict[str, Any]:
-    """An object of the schema as it is published, with the rule for what is null."""
+def _finished(schema: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """An object of the schema as it is published: its keys in their order, with the rule for what is null."""
     schema = _cleaned(schema)
-    keys = schema.get("properties", {})
+    keys = {name: schema["properties"][name] for name in order}  # msgspec sorts them
+    schema |= {"properties": keys, "required": [name for name in order if name in schema.get("required", ())]}
     rules = [rule for name in keys if (rule := _reason_rule(name, keys, schema["required"])) is not None]
     if not rules:
         return schema
@@ -170,7 +179,19 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def published(schema: Mapping[str, Any]) -> str:
     """The text of a file in docs/."""
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    return _text(schema, 0) + "\n"
+
+
+def _text(value: Any, depth: int) -> str:
+    """JSON with all that fits on a line on it."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + depth < _WIDTH or not isinstance(value, (dict, list)):
+        return line
+    begin = "\n" + " " * (depth + 1)
+    if isinstance(value, list):
+        return f"[{begin}" + f",{begin}".join(_text(part, depth + 1) for part in value) + f"\n{' ' * depth}]"
+    rows = (f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items())
+    return f"{{{begin}" + f",{begin}".join(rows) + f"\n{' ' * depth}}}"
 
 
 def path_of(name: str) -> Path:

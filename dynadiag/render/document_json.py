@@ -1,120 +1,71 @@
-"""A document as JSON and back (`form.json`): what a verb said, for `dynadiag bug` to say again without what is nobody's business."""
+"""A document as JSON and back (`form.json`): what a verb said, for `dynadiag bug` to say again without what must stay private."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import asdict, fields, make_dataclass, replace
+from typing import Any, get_type_hints
 
 from dynadiag.render import finite_json
-from dynadiag.render.document import Block, Column, Document, Headline, Part, Section, Tone
+from dynadiag.render.document import Cell, Document, Part, Section
 
 FORMAT = 1
-_TONES: tuple[Tone, ...] = ("plain", "good", "bad", "unclear")
 _LANGUAGES = ("python", "text", "diff", "console")
 _MOST = 10_000
-_Made = TypeVar("_Made")
+# A section with its rows, whatever made them, as cells.
+_NAMES = [field.name for field in fields(Section) if field.name != "row"]
+_SECTION_TYPES = get_type_hints(Section) | {"items": tuple[tuple[Cell, ...], ...], "points": tuple[str, ...]}
+_WrittenSection: Any = make_dataclass("WrittenSection", [(name, _SECTION_TYPES[name]) for name in _NAMES])
+_DOCUMENT_TYPES = get_type_hints(Document) | {"sections": list[_WrittenSection]}
+_WrittenDocument: Any = make_dataclass("WrittenDocument", [("format", int), *_DOCUMENT_TYPES.items()])
 
 
 def dumps(told: Document) -> str:
     """The document as JSON: its rows as cells of parts, whatever made them."""
-    sections = [
-        {name: value for name, value in asdict(_plain(section)).items() if name != "row"}
-        | {"items": [[[asdict(part) for part in cell] for cell in section.row(item)] for item in section.items]}
-        for section in told.sections
-    ]
-    return finite_json.dumps({"format": FORMAT, **asdict(_without_sections(told)), "sections": sections}, indent=1) + "\n"
+    sections = tuple(
+        _WrittenSection(**{**_values(section), "items": tuple(section.row(item) for item in section.items)}) for section in told.sections
+    )
+    written = _WrittenDocument(format=FORMAT, **{**{field.name: getattr(told, field.name) for field in fields(told)}, "sections": sections})
+    return finite_json.dumps(asdict(written), indent=1) + "\n"
 
 
 def loads(text: str) -> Document:
     """The document; ValueError for what is none. Nothing in it is trusted: each value has the type that it must have."""
+    import msgspec
+
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ValueError("not a form of this version")
-    return Document(
-        title=_text(told.get("title")),
-        facts=_texts(told.get("facts")),
-        command=_text(told.get("command")),
-        headlines=_each(told.get("headlines"), _headline),
-        figures=_pairs(told.get("figures")),
-        sections=_each(told.get("sections"), _section),
-        name=_text(told.get("name")),
-    )
+    written = msgspec.convert(value, _WrittenDocument)
+    values = {field.name: getattr(written, field.name) for field in fields(Document)}
+    return Document(**{**values, "sections": tuple(map(_section, written.sections))})
 
 
-def _headline(record: dict[str, Any]) -> Headline:
-    return Headline(word=_text(record.get("word")), what=_text(record.get("what")), said=_text(record.get("said")), tone=_tone(record))
-
-
-def _section(record: dict[str, Any]) -> Section:
-    block, depth = record.get("block"), record.get("depth")
+def _section(written: Any) -> Section:
+    """The section; a number or a language that the renderers would not take becomes one that they do."""
+    block = written.block
     return Section(
-        title=_text(record.get("title")),
-        said=_text(record.get("said")),
-        lines=_texts(record.get("lines")),
-        columns=_each(record.get("columns"), _column),
-        items=[tuple(_each(cell, _part) for cell in _list(row)) for row in _list(record.get("items"))],
-        unit=_text(record.get("unit")),
-        closing=_text(record.get("closing")),
-        as_entries=bool(record.get("as_entries")),
-        points=_texts(record.get("points")),
-        block=_block(block) if isinstance(block, dict) else None,
-        pictures=_pairs(record.get("pictures")),
-        brief=bool(record.get("brief")),
-        depth=max(1, min(6, depth)) if isinstance(depth, int) else 2,
+        **{
+            **_values(written),
+            "items": [
+                tuple(tuple(replace(part, limit=_within(part.limit, _MOST)) for part in cell) for cell in row) for row in written.items
+            ],
+            "block": block if block is None or block.language in _LANGUAGES else replace(block, language="text"),
+            "depth": _within(written.depth, 6),
+        }
     )
 
 
-def _column(record: dict[str, Any]) -> Column:
-    return Column(_text(record.get("heading")), bool(record.get("numeric")), bool(record.get("fold")), _text(record.get("label")))
+def _part(written: Part) -> Part:
+    return replace(written, limit=_within(written.limit, _MOST))
 
 
-def _block(record: dict[str, Any]) -> Block:
-    language = record.get("language")
-    return Block(text=_text(record.get("text")), language=language if language in _LANGUAGES else "text")
+def _values(section: Any) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in _NAMES}
 
 
-def _part(record: dict[str, Any]) -> Part:
-    return Part(
-        _text(record.get("text")), _limit(record.get("limit")), bool(record.get("code")), _text(record.get("before")), _tone(record)
-    )
-
-
-def _tone(record: dict[str, Any]) -> Tone:
-    return next((tone for tone in _TONES if tone == record.get("tone")), "plain")
-
-
-def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((_text(pair[0]), _text(pair[1])) for pair in _list(value) if isinstance(pair, list) and len(pair) == 2)
-
-
-def _limit(value: Any) -> int:
-    return max(1, min(_MOST, value)) if isinstance(value, int) else _MOST
-
-
-def _plain(section: Section) -> Section:
-    return Section(**{name: getattr(section, name) for name in section.__slots__ if name not in ("items", "row")})
-
-
-def _without_sections(told: Document) -> Document:
-    return Document(**{name: getattr(told, name) for name in told.__slots__ if name != "sections"})
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(_text, _list(value)))
-
-
-def _list(value: Any) -> list[Any]:
-    return value[:_MOST] if isinstance(value, list) else []
-
-
-def _each(value: Any, made: Callable[[dict[str, Any]], _Made]) -> tuple[_Made, ...]:
-    return tuple(made(item) for item in _list(value) if isinstance(item, dict))
+def _within(number: int, most: int) -> int:
+    return max(1, min(most, number))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.files import write_inside
@@ -42,11 +42,8 @@ VIEWS = {
     f" ((status NOT IN {WELL} AND old_status IN {WELL}) OR break_sites > old_breaks OR recompiles > old_recompiles) ORDER BY ALL",
 }
 """Ready-made views by name."""
-_TYPES = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "dict": "JSON", "Status": "VARCHAR"}
+_TYPES: dict[Any, str] = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", dict: "JSON"}
 _LONGEST_ROW = 256 << 20
-_FINDINGS = (
-    "STRUCT(code VARCHAR, severity VARCHAR, fingerprint VARCHAR, title VARCHAR, file VARCHAR, line BIGINT, cost DOUBLE, unit VARCHAR)[]"
-)
 
 
 @dataclass(frozen=True)
@@ -99,12 +96,9 @@ def _duckdb() -> Any:
 def _connection(rows: Sequence[Row]) -> Any:
     """A database in memory with the table `rows` and the views."""
     connection = _duckdb().connect(":memory:")
-    columns = {
-        field_.name: _FINDINGS if field_.name == "findings" else _TYPES[re.split(r"[ \[]", str(field_.type))[0]] for field_ in fields(Row)
-    }
     with scratch("query") as there:
         journal = write_inside(there, JOURNAL, (json.dumps(asdict(row)) + "\n" for row in rows))
-        spec = "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items()) + "}"
+        spec = "{" + ", ".join(f"'{name}': '{_sql_type(hint)}'" for name, hint in get_type_hints(Row).items()) + "}"
         connection.execute(
             "CREATE TABLE rows AS SELECT * FROM"
             f" read_json(?, format = 'newline_delimited', columns = {spec}, maximum_object_size = {_LONGEST_ROW})",
@@ -113,3 +107,16 @@ def _connection(rows: Sequence[Row]) -> Any:
     for name, sql in VIEWS.items():
         connection.execute(f"CREATE VIEW {name} AS {sql}")
     return connection
+
+
+def _sql_type(hint: Any) -> str:
+    """The type of a column that holds values of a Python type."""
+    if is_dataclass(hint):
+        return f"STRUCT({', '.join(f'{name} {_sql_type(inner)}' for name, inner in get_type_hints(hint).items())})"
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return f"{_sql_type(parts[0])}[]"
+    if origin is Literal:
+        return _TYPES[str]
+    kinds = [part for part in parts if part is not type(None)] if origin in (Union, UnionType) else []
+    return _sql_type(float if float in kinds else kinds[0]) if kinds else _TYPES[origin or hint]

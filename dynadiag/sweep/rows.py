@@ -8,9 +8,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
 
 import dynadiag
 from dynadiag.errors import UnreadableInputError
@@ -23,6 +25,7 @@ FORMAT = 1
 MARKER = "dynadiag-sweep.json"
 """The file that says that a folder is a sweep."""
 _MOST_BYTES = 1 << 20
+_Kind = TypeVar("_Kind")
 Status = Literal["done", "failed", "crashed", "timeout", "out_of_memory", "skipped", "lost"]
 """How a task ended. `failed`: its program raised; `skipped`: it cannot be built here; `lost`: its worker vanished as often as is tried."""
 WELL = ("done", "skipped")
@@ -39,7 +42,7 @@ class Finding:
     title: str = ""
     file: str | None = None
     line: int | None = None
-    cost: Annotated[float | None, "in `unit`; null where nothing was measured or counted"] = None
+    cost: Annotated[int | float | None, float | None, "in `unit`; null where nothing was measured or counted"] = None
     unit: Annotated[str | None, 'such as "ms per call", measured with `--cost`, or "recompiles", counted'] = None
 
 
@@ -167,38 +170,21 @@ def earlier_and_latest(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     return [listed[-2] for listed in found.values() if len(listed) > 1], [listed[-1] for listed in found.values()]
 
 
-_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "dict": (dict,), "Status": (str,)}
-
-
 def _row(message: dict[str, Any] | None) -> Row | None:
     """A row whose values have the types that they should have; None for a line that is none."""
     if message is None or message.get("format") != FORMAT:
         return None
-    values: dict[str, Any] = {}
-    for field_ in fields(Row):
-        value = message.get(field_.name)
-        if field_.name == "findings":
-            value = tuple(_finding(inner) for inner in value) if isinstance(value, list) else ()
-        elif value is None:
-            if "None" not in str(field_.type):
-                return None
-        elif type(value) not in _KINDS[str(field_.type).split("[")[0].split(" |")[0]]:
-            return None
-        values[field_.name] = value
-    return Row(**values)
+    findings = message.get("findings")
+    row = _converted(message | {"findings": []}, Row)
+    found = (_converted(item, Finding) for item in (findings if isinstance(findings, list) else ()))
+    return row and replace(row, findings=tuple(item for item in found if item is not None))
 
 
-def _finding(value: Any) -> Finding:
-    given = value if isinstance(value, dict) else {}
-    taken = {name: given[name] for name in ("fingerprint", "title", "file", "unit") if isinstance(given.get(name), str)}
-    line, cost = given.get("line"), given.get("cost")
-    return Finding(
-        code=str(given.get("code"))[:200],
-        severity=str(given.get("severity"))[:20],
-        line=line if type(line) is int else None,
-        cost=cost if type(cost) in (int, float) else None,
-        **taken,
-    )
+def _converted(value: Any, kind: type[_Kind]) -> _Kind | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|(?<![\w.])\d+(?:\.\d+)?(?![\w])")

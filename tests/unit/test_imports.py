@@ -90,7 +90,7 @@ MAY_IMPORT = {
         "render",
         "bench",
     },
-    "sweep": {"errors", "files", "json_lines", "scratch", "facts", "render", "record"},
+    "sweep": {"errors", "files", "json_lines", "scratch", "model", "facts", "render", "record"},
     "api": {"errors", "model", "torch_compat", "record", "trace", "report", "render"},
     "notebook": {"errors", "model", "record", "api"},
     "pytest_plugin": {"errors", "model", "torch_compat", "record", "render", "gate", "api"},
