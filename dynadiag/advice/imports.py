@@ -10,6 +10,7 @@ from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
+from dynadiag.source.imports import TORCH, imports_of, name_of_torch, with_torch_as
 
 _MODULES = ("torch", "logging", "warnings", "math")
 _USED = {name: re.compile(rf"(?<![\w.]){name}\.(?=[A-Za-z_])") for name in _MODULES}
@@ -21,8 +22,15 @@ _IMPORT = re.compile(r"^(?:import|from) .*", re.MULTILINE)
 
 
 def with_imports(advice: Advice, where: Location | None, run: Run) -> Advice:
-    """The advice with the imports of what its new code names and neither its old code nor the file's recorded source does."""
-    needed = tuple(_needed(advice, frozenset() if where is None else _known(run).get(where.file, frozenset())))
+    """The advice with the imports of what its new code names and neither its old code nor the file's recorded source does.
+
+    A line that is rewritten calls torch what its file calls it.
+    """
+    known = frozenset[str]() if where is None else _known(run).get(where.file, frozenset())
+    name = None if where is None or advice.before is None else name_of_torch(imports_of(where.file, run))
+    if name is not None and advice.after is not None and TORCH not in known | _names(advice.before or ""):
+        advice = replace(advice, after="\n".join(with_torch_as(advice.after.split("\n"), name)))
+    needed = tuple(_needed(advice, known))
     return replace(advice, imports=(*advice.imports, *needed)) if needed else advice
 
 

@@ -35,6 +35,7 @@ from dynadiag.source.effects import blocks_around, breaks_beside, catches
 from dynadiag.source.line import dotted, parse_line
 from dynadiag.source.memory import kept_elsewhere
 from dynadiag.source.place import Place
+from dynadiag.source.torch_names import is_torch_function
 from dynadiag.source.uses import draws, is_item
 
 _BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
@@ -161,7 +162,7 @@ def _may_change(place: Place, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = dotted(node.func) or ""
-    known = name.partition(".")[0] in ("torch", "math") or name in ("abs", "bool", "float", "int", "len", "max", "min")
+    known = is_torch_function(name) or name.partition(".")[0] == "math" or name in ("abs", "bool", "float", "int", "len", "max", "min")
     of_tensor = isinstance(node.func, ast.Attribute) and (
         place.is_tensor(node.func.value) or (isinstance(node.func.value, ast.Compare) and node.func.attr in ("any", "all"))
     )

@@ -12,7 +12,7 @@ from dynadiag.source.calls import takes_tensors
 from dynadiag.source.imports import spelled
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_of_torch
+from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_torch_function
 from dynadiag.source.uses import is_item
 
 DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
@@ -234,11 +234,11 @@ def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | No
 
 def reads_a_tensor(node: ast.expr) -> bool:
     """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for child in ast.walk(node):
-        if isinstance(child, ast.Call):
-            name = dotted(child.func) or ""
-            last = child.func.attr if isinstance(child.func, ast.Attribute) else ""
-            if is_of_torch(name) or last in _OF_TENSORS:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            name = dotted(one.func) or ""
+            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+            if is_torch_function(name) or last in _OF_TENSORS:
                 return True
     return False
 

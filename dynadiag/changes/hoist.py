@@ -120,7 +120,11 @@ def makes_constant(row: str) -> bool:
 
 
 def _is_torchs(node: ast.expr) -> bool:
-    return ast.unparse(node).startswith("torch.")
+    """Whether this is in torch, or a method of what a function of torch's gives."""
+    inner = node
+    while isinstance(inner, ast.Attribute | ast.Call):
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return inner is not node and isinstance(inner, ast.Name) and inner.id == "torch"
 
 
 def _is_only_read(function: ast.FunctionDef, target: str) -> bool:

@@ -12,7 +12,7 @@ from dynadiag.model.report import Advice
 from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted, root_of
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_of_torch
+from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_torch_function
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
@@ -318,7 +318,7 @@ def _is_unknown(place: Place, node: ast.AST) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr == "append" and isinstance(place.parent(node), ast.Expr):
         return False
     method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
-    return not (is_of_torch(name) or name in _NUMBERS or name in _OF_PYTHON or method)
+    return not (is_torch_function(name) or name in _NUMBERS or name in _OF_PYTHON or method)
 
 
 def _masked(context: BreakContext) -> Iterator[Advice]:

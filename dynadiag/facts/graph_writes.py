@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.trace.graph_names import argument_names
@@ -75,7 +76,7 @@ def _reached(arguments: Sequence[str], roots: dict[str, frozenset[str]]) -> froz
 def _last(target: str) -> str:
     """`add_` of `torch.ops.aten.add_.Tensor` and of the method `add_`."""
     parts = target.split(".")
-    return parts[-2] if target.startswith("torch.ops.") and len(parts) > 4 else parts[-1]
+    return parts[-2] if lies_in(target, "torch.ops") and len(parts) > 4 else parts[-1]
 
 
 def is_write(node: Node) -> bool:

@@ -20,6 +20,7 @@ from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
 from dynadiag.model.clauses import Unadvised
 from dynadiag.model.report import Advice, Finding, Report
+from dynadiag.source.imports import TORCH
 
 _SKIPS = "compiled calls no longer do this"
 _LATER = "another exception is raised, and later"
@@ -164,9 +165,9 @@ def _with_clones(code: str) -> str:
 
 
 def _check_names(tree: ast.Module, advice: Advice) -> None:
-    """Raise EditError where an import that the new code needs is not there."""
+    """Raise EditError where an import that the new code needs is not there; that of torch itself `with_torch_named` sees to."""
     there = {ast.unparse(statement) for statement in tree.body if isinstance(statement, ast.Import | ast.ImportFrom)}
-    there |= {
+    there |= {f"import {TORCH}"} | {
         f"import {alias.name}" for child in tree.body if isinstance(child, ast.Import) for alias in child.names if alias.asname is None
     }
     missing = [word for word in advice.imports if word not in there]

@@ -14,7 +14,8 @@ from dynadiag.changes.edits import Span, applied, with_first
 from dynadiag.changes.legality import selections
 from dynadiag.errors import EditError
 from dynadiag.fix.inside.running import CHOOSE, SELECT
-from dynadiag.fix.torch_name import TORCH, names_of_torch
+from dynadiag.fix.torch_name import names_of_torch
+from dynadiag.source.imports import TORCH
 
 Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import backward_calls
 from dynadiag.torch_compat.dispatch import functions, operators
@@ -31,7 +32,7 @@ def constants() -> Mapping[str, object]:
 
 def function(name: str, *, extra_namespaces: frozenset[str] = frozenset()) -> Callable[..., Any]:
     """The function with this printed name. Raises NotRebuildableError, naming it, when a graph from a log may not call it."""
-    if name.startswith("torch.ops."):
+    if lies_in(name, "torch.ops"):
         return operator(name, extra_namespaces=extra_namespaces)
     found = functions.function_table().get(name) or functions.rare_function(name)
     if found is None and name.startswith(backward_calls.OPERATORS):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.errors import NotRebuildableError
 from dynadiag.fx import allowed
 from dynadiag.fx import spelling as spelled
@@ -279,7 +280,7 @@ class _Writer:
             if parts[0] == "torch" and parts[1] != "ops" and prefix in sys.modules:
                 self.imports.add(f"import {prefix}")
                 break
-        if text.startswith("torch.ops."):
+        if lies_in(text, "torch.ops"):
             self._import_registration(parts[2])
         return text
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed
 
@@ -90,7 +91,7 @@ class Values:
         """The constant or operator with a dotted name ("torch.float32", "torch.ops.aten.add_.Tensor")."""
         if name in allowed.constants():
             return allowed.constants()[name]
-        if name.startswith("torch.ops."):
+        if lies_in(name, "torch.ops"):
             return allowed.operator(name, extra_namespaces=self._extra)
         raise NotRebuildableError(f"it passes `{shorten(name, 80)}`, which is not in the allow-list of values")
 
@@ -111,7 +112,7 @@ class Values:
             return tuple(arguments[0])
         if name == "complex" and not named and len(arguments) == 2 and all(isinstance(part, (int, float)) for part in arguments):
             return complex(*arguments)
-        if name.startswith("torch.return_types.") and not named and len(arguments) == 1:
+        if lies_in(name, "torch.return_types") and not named and len(arguments) == 1:
             return arguments[0]
         raise refused(node)
 

@@ -15,6 +15,7 @@ import re
 import tokenize
 from collections.abc import Iterable
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import allowed
 from dynadiag.torch_compat.dispatch.functions import (
@@ -167,7 +168,7 @@ class _Gate:
     def _is_allowed(self, chain: str) -> bool:
         if chain in _CHAINS or chain in self._chains or chain in allowed.constants():
             return True
-        return is_spelled_function(chain) or (chain.startswith("torch.ops.") and _is_operator(chain))
+        return is_spelled_function(chain) or (lies_in(chain, "torch.ops") and _is_operator(chain))
 
     def _call(self, node: ast.Call) -> None:
         function = node.func

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from dynadiag.source.line import dotted
-from dynadiag.source.torch_names import FACTORIES, TAKES_SIZES, is_of_torch, torch_function
+from dynadiag.source.torch_names import FACTORIES, TAKES_SIZES, is_torch_function, torch_function
 
 _MAKES = FACTORIES | {"tensor", "as_tensor"}
 # Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
@@ -24,9 +24,9 @@ def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
     `argument` is the one in question: sizes and distances (`torch.roll(x, k)`, `x.view(n, -1)`) are read as numbers, what is rolled is not.
     """
     name = dotted(call.func) or ""
-    if _wants_number(call) and not (is_of_torch(name) and call.args and argument is call.args[0]):
+    if _wants_number(call) and not (is_torch_function(name) and call.args and argument is call.args[0]):
         return False
-    if is_of_torch(name):
+    if is_torch_function(name):
         return torch_function(name) not in _MAKES
     if isinstance(call.func, ast.Attribute):
         return (

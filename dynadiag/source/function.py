@@ -17,7 +17,7 @@ from dynadiag.facts.statements import parsed_module
 from dynadiag.source.calls import takes_tensors
 from dynadiag.source.imports import USUAL, Imports, make_canonical
 from dynadiag.source.line import dotted, root_of
-from dynadiag.source.torch_names import is_of_torch
+from dynadiag.source.torch_names import is_torch_function
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
@@ -436,7 +436,7 @@ _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
 
 def _is_torchs(call: ast.Call) -> bool:
     """Whether the call is one of torch's functions, which take what arithmetic with tensors gives."""
-    return is_of_torch(dotted(call.func)) and takes_tensors(call)
+    return is_torch_function(dotted(call.func)) and takes_tensors(call)
 
 
 @lru_cache(maxsize=256)

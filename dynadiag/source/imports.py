@@ -8,10 +8,14 @@ readers know by name are resolved; a name that the text binds itself is left alo
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+import io
+import itertools
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import of_last_run
@@ -137,3 +141,37 @@ def _as_written(node: ast.AST) -> ast.AST:
         elif isinstance(value, list):
             setattr(new, field, [_as_written(each) if isinstance(each, ast.AST) else each for each in value])
     return new
+
+
+TORCH: Final = "torch"
+
+
+def name_of_torch(imports: Imports) -> str | None:
+    """Another name that torch has there: `th`."""
+    return min((name for name, origin in imports.names if origin == TORCH), default=None)
+
+
+def uses_torch(rows: Sequence[str]) -> bool:
+    """Whether lines of code name torch itself."""
+    return next(_places_of_torch(rows), None) is not None
+
+
+def with_torch_as(rows: Sequence[str], name: str) -> tuple[str, ...]:
+    """The lines of code with another name for torch."""
+    new = list(rows)
+    for row, column in sorted(_places_of_torch(rows), reverse=True):
+        new[row - 1] = f"{new[row - 1][:column]}{name}{new[row - 1][column + len(TORCH) :]}"
+    return tuple(new)
+
+
+def _places_of_torch(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Line and column of each use of the name, in code that may be a header without its block."""
+    tokens = tokenize.generate_tokens(io.StringIO("".join(f"{row}\n" for row in rows)).readline)
+    before = ""
+    try:
+        for token in itertools.takewhile(lambda token: token.type != tokenize.ENDMARKER, tokens):
+            if token.type == tokenize.NAME and token.string == TORCH and before not in (".", "import", "from"):
+                yield token.start
+            before = token.string
+    except (tokenize.TokenError, IndentationError):
+        return

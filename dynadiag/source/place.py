@@ -32,6 +32,7 @@ from dynadiag.source.torch_names import (
     TENSOR_ATTRIBUTES,
     TENSOR_METHODS,
     is_of_torch,
+    is_torch_function,
     torch_function,
 )
 
@@ -167,7 +168,7 @@ class Place(Function):
         if isinstance(parent, ast.BinOp):
             return isinstance(parent.op, ast.MatMult)
         call = dotted(parent.func) or "" if isinstance(parent, ast.Call) and parent.args[:1] == [read] else ""
-        return is_of_torch(call) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
+        return is_torch_function(call) and isinstance(parent, ast.Call) and takes_tensors(parent, read)
 
     def tensor_serves(self, node: ast.expr) -> bool:
         """Whether all that becomes of this number is arithmetic that ends in tensors: a tensor in its place then changes no type."""

@@ -308,12 +308,18 @@ def torch_function(name: str | None) -> str | None:
     return last if owner in _FUNCTIONS else None
 
 
+def is_torch_function(name: str | None) -> bool:
+    """Whether a canonical name is in one of torch's modules of functions on tensors, so that it runs no code of the program."""
+    return (name or "").rpartition(".")[0] in _FUNCTIONS | _MORE_FUNCTIONS
+
+
 def is_of_torch(name: str | None) -> bool:
-    """Whether a canonical name is one in torch: `torch.where`, `torch.nn.init.zeros_`."""
+    """Whether a canonical name is one in torch, of whatever kind: `torch.where`, `torch.nn.Linear`, `torch.distributed.all_reduce`."""
     return (name or "").partition(".")[0] == "torch" != name
 
 
 _FUNCTIONS = frozenset(("torch", "torch.nn.functional"))
+_MORE_FUNCTIONS = frozenset(("torch.fft", "torch.linalg", "torch.special"))
 
 
 def names_with(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.model.location import Location
 from dynadiag.trace.stacks import is_stack_line, printed_stack
 
@@ -218,7 +219,7 @@ def _cause(lines: list[str]) -> str | None:
     """The first exception of a chain when it is not Dynamo's own: what really went wrong under the graph break."""
     position = _position(lines, "Traceback (most recent call last):")
     raised = _exception_after(lines, position + 1)
-    if raised is None or raised[0].startswith("torch._dynamo.exc.") or raised[0] == "Unsupported":
+    if raised is None or lies_in(raised[0], "torch._dynamo.exc") or raised[0] == "Unsupported":
         return None
     return f"{raised[0]}: {raised[1]}".removesuffix(": ")
 

@@ -17,10 +17,22 @@ from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
-LOWEST = {"digests", "errors", "files", "import_watcher", "json_lines", "masking", "process_identity", "scratch", "torch_state"}
+LOWEST = {
+    "digests",
+    "dotted_names",
+    "errors",
+    "files",
+    "import_watcher",
+    "json_lines",
+    "masking",
+    "process_identity",
+    "scratch",
+    "torch_state",
+}
 # What each part may import besides itself; `docs/architecture.md` draws the same. `dynadiag` itself (its version) is open to all.
 MAY_IMPORT = {
     "errors": set(),
+    "dotted_names": set(),
     "files": set(),
     "digests": set(),
     "torch_state": set(),
@@ -32,13 +44,13 @@ MAY_IMPORT = {
     "private_view": {"errors", "process_identity", "scratch"},
     "revisions": {"errors"},
     "model": {"errors"},
-    "torch_compat": {"torch_state", "errors", "files", "model"},
-    "compare": {"errors", "model", "torch_compat", "capture"},
+    "torch_compat": {"dotted_names", "torch_state", "errors", "files", "model"},
+    "compare": {"dotted_names", "errors", "model", "torch_compat", "capture"},
     "children": {"errors", "files", "json_lines", "private_view", "scratch", "torch_compat"},
     "record": LOWEST - {"json_lines"} | {"private_view", "model", "torch_compat", "compare"},
     "capture": {"errors", "files", "import_watcher", "torch_compat"},
-    "trace": {"digests", "errors", "masking", "files", "process_identity", "model"},
-    "facts": {"torch_state", "errors", "model", "trace"},
+    "trace": {"digests", "dotted_names", "errors", "masking", "files", "process_identity", "model"},
+    "facts": {"dotted_names", "torch_state", "errors", "model", "trace"},
     "source": {"errors", "model", "trace", "facts"},
     "changes": {"errors", "model", "trace", "facts", "source"},
     "advice": {"errors", "model", "trace", "facts", "source", "changes"},
@@ -50,7 +62,7 @@ MAY_IMPORT = {
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "changes", "rules"},
     "share": {"digests", "errors", "files", "masking", "scratch", "model", "trace", "facts", "report", "render"},
-    "fx": {"errors", "files", "json_lines", "scratch", "model", "torch_compat", "trace"},
+    "fx": {"dotted_names", "errors", "files", "json_lines", "scratch", "model", "torch_compat", "trace"},
     "doctor": {"errors", "torch_compat", "masking"},
     "bootstrap": {"record", "capture"},
     "reduce": LOWEST

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.torch_compat.dispatch.live_call import is_higher_order, operator_names, operator_schema, python_kernels
 from dynadiag.torch_compat.dispatch.state import lazy_graph_module
 from dynadiag.torch_compat.dispatch.writes import declared_writes, operator_name
@@ -135,7 +136,7 @@ def _operator_why_not(name: str, target: Any) -> str | None:
 
 def _function_why_not(target: Any) -> str | None:
     module = str(getattr(target, "__module__", "") or "")
-    if module.startswith("torch.distributed"):
+    if lies_in(module, "torch.distributed"):
         return f"it calls {module}.{getattr(target, '__name__', '')}, in which other ranks participate"
     if (
         module in ("torch", "torch._C")

@@ -21,6 +21,7 @@ import torch
 
 import dynadiag
 from dynadiag.capture.reach import seed_generators
+from dynadiag.dotted_names import lies_in
 from dynadiag.reduce.core.failure import Failure, environment_trouble, from_exception, out_of_memory, ran_out_of_memory
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.recorded_failures import MARKS, failures_in
@@ -109,7 +110,7 @@ def _execute(code: types.CodeType, module: types.ModuleType, *, eager: bool) -> 
 def _failure(error: BaseException) -> Failure:
     """The failure of a script: its own functions and lines are no part of the signature, they go while it shrinks."""
     found = out_of_memory(error, "call") if ran_out_of_memory(error) else from_exception(error, "call")
-    compiling = any(name.startswith(("torch._dynamo.exc.", "torch._inductor.exc.")) for name in found.exceptions) or _while_compiling(error)
+    compiling = any(lies_in(name, "torch._dynamo.exc", "torch._inductor.exc") for name in found.exceptions) or _while_compiling(error)
     frames = tuple(frame for frame in found.frames if not frame.startswith(f"{FILE}:"))
     phase = ("compile" if raised_in_back_end(error) else "trace") if compiling else "call"
     return replace(found, frames=frames, phase=phase, kind="compile_error" if compiling else found.kind)

@@ -19,6 +19,8 @@ import torch
 from torch.fx.node import _get_qualified_name
 from torch.overrides import get_overridable_functions
 
+from dynadiag.dotted_names import lies_in
+
 Function = Callable[..., Any]
 _NUMPY_PREFIX = "torch__dynamo_utils_wrapped_"
 _NUMPY_ATTRIBUTE = "torch__dynamo_utils_numpy_attr_wrapper"
@@ -177,7 +179,7 @@ def spelling(printed: str) -> str:
         )
         return f"torch._dynamo.utils.{kind}({inner})"
     dotted = printed if "." in printed else _dotted_names().get(printed, printed)
-    return dotted.removeprefix("builtins.").replace("_operator.", "operator.") if not dotted.startswith("torch.") else dotted
+    return dotted.removeprefix("builtins.").replace("_operator.", "operator.") if not lies_in(dotted, "torch") else dotted
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.torch_compat.dynamo.backend_source import names_of, source_of
 
 _PARTS_LIMIT = 20
@@ -125,7 +126,7 @@ def _registered_name(function: Any) -> str | None:
     registry = sys.modules.get("torch._dynamo.backends.registry")
     known = getattr(registry, "_COMPILER_FNS", {})
     for name, registered in known.items():
-        if registered is not None and _unwrapped(registered) is function and str(getattr(function, "__module__", "")).startswith("torch."):
+        if registered is not None and _unwrapped(registered) is function and lies_in(str(getattr(function, "__module__", "")), "torch"):
             return str(name)
     return None
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
 
+from dynadiag.dotted_names import lies_in
+
 Switch = Callable[[Any], Any]
 _MISSING = object()
 
@@ -67,7 +69,7 @@ class _ModulesOfTorch:
             del newest[-1]
         self._count, self._last = len(sys.modules), next(reversed(sys.modules))
         for known in reversed(newest):
-            module = sys.modules.get(known) if known == "torch" or known.startswith("torch.") else None
+            module = sys.modules.get(known) if lies_in(known, "torch") else None
             if isinstance(module, ModuleType) and str(vars(module).get("__file__")).endswith(".py"):
                 self.modules.append(module)
                 self.names.append(vars(module))

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from dynadiag.advice.graph_breaks import advised
+from dynadiag.advice.imports import with_imports
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo
@@ -46,7 +47,7 @@ PROGRAMS = {
 }
 
 
-def advice_of(name, imports, change):
+def found_in(name, imports, change):
     gb_id, body, at, _ = PROGRAMS[name]
     rows = [change(f"    {row}") for row in body]
     own = Location(FILE, 11 + at, "f", rows[at].strip())
@@ -59,8 +60,18 @@ def advice_of(name, imports, change):
         traced_inputs=(TracedInput(frame="f0", source="L['x']", shape=(4,), dtype="torch.float32", **KEPT),),
         blocks={(FILE, 1): imports, (FILE, 10): "\n".join(["def f(x):", *rows])},
     )
-    found, reason = advised(event, run)
-    return [(one.slug, one.before, one.after) for one in found], reason
+    return advised(event, run), run, own
+
+
+def advice_of(name, imports, change):
+    (found, reason), *_ = found_in(name, imports, change)
+    return [(advice.slug, advice.before, advice.after) for advice in found], reason
+
+
+def advice_with_imports(name, style):
+    imports, words = STYLES[style]
+    found, run, own = found_in(name, imports, lambda row: changed(row, words))
+    return [with_imports(advice, own, run) for advice in found[0]]
 
 
 def changed(text, words):
@@ -100,6 +111,13 @@ def test_a_name_that_the_function_binds_is_its_own(text):
 def test_imports_inside_a_function_count():
     function = parse_function("def f(x):\n    import torch as th\n    from torch.nn.functional import silu\n    return silu(th.relu(x))")
     assert {"torch.relu", "torch.nn.functional.silu"} <= set(function.index.reads)
+
+
+def test_new_code_calls_torch_what_its_file_calls_it():
+    (advice,) = advice_with_imports("choice", "aliases")
+    assert (advice.after, advice.imports) == ("y = th.where(th.isnan(x).any(), th.relu(y), y)", ())
+    (advice,) = advice_with_imports("choice", "functions")
+    assert (advice.after, advice.imports) == ("y = torch.where(isnan(x).any(), rl(y), y)", ("import torch",))
 
 
 def test_a_line_is_spelled_as_its_program_spells_it():

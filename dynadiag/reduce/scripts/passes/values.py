@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from dynadiag.dotted_names import lies_in
 from dynadiag.reduce.scripts.passes.editing import edited, replaced
 from dynadiag.reduce.scripts.passes.unused import without_unused
 from dynadiag.reduce.scripts.program import FactsOf, Program, calls_compiler, loop_text, of_tree
@@ -52,7 +53,7 @@ def _is_plain(value: ast.expr) -> bool:
         return True
     calls = [ast.unparse(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)]
     compiled = any(calls_compiler(node) for node in ast.walk(value))
-    return compiled or (bool(calls) and all(call == "range" or call.startswith("torch.") for call in calls))
+    return compiled or (bool(calls) and all(call == "range" or lies_in(call, "torch") for call in calls))
 
 
 def _has_torch(program: Program) -> bool:
