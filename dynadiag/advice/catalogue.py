@@ -14,6 +14,7 @@ from pathlib import Path
 from dynadiag.advice.gb_types import GB_TYPES
 from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
+from dynadiag.source.tree import nodes_in, nodes_of
 
 _HEAD = """# Advice on graph breaks
 
@@ -104,9 +105,9 @@ def described() -> Mapping[str, str]:
 
 def _of_module(tree: ast.Module) -> Iterator[tuple[str, str]]:
     names = _assigned(tree)
-    for scope in (*(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), tree):
+    for scope in (*nodes_of(ast.FunctionDef, tree), tree):
         local = _assigned(scope)
-        for node in ast.walk(scope):
+        for node in nodes_in(scope):
             parts = _parts(node)
             slug = next((text for part in parts if _SLUG.fullmatch(text := _words(part, names))), None)
             if slug is not None:
@@ -123,7 +124,7 @@ def _parts(node: ast.AST) -> list[ast.expr]:
 def _assigned(scope: ast.AST) -> Assigned:
     """The values of each simple name of a function or module, in the order of the text."""
     found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(scope):
+    for node in nodes_in(scope):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             found.setdefault(node.targets[0].id, []).append(node.value)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:

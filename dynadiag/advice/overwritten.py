@@ -9,6 +9,7 @@ from dynadiag.facts.wording import short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.source.line import parse_line
+from dynadiag.source.tree import names_in
 
 # Each was tried on an H200, torch 2.11: the program raised before and ran afterwards. That of gradients is torch's own (2.15).
 _STEPS = Advice(
@@ -66,7 +67,7 @@ def _cloned(code: str) -> str | None:
     target = None if statement is None else statement.targets[0]
     if statement is None or not isinstance(target, ast.Name) or not isinstance(statement.value, ast.Call):
         return None
-    return f"{code}.clone()" if target.id in {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)} else None
+    return f"{code}.clone()" if target.id in names_in(statement.value) else None
 
 
 def _assignment(code: str | None) -> ast.Assign | None:

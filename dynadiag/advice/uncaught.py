@@ -20,6 +20,7 @@ from dynadiag.model.report import Advice
 from dynadiag.model.run import Frame, Run, SourceFunction
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import dotted
+from dynadiag.source.tree import nodes_in
 
 # `torch/_functorch/_aot_autograd/runtime_wrappers.py`, 2.11 to 2.15.
 _CONSTRAINT = re.compile(r"You marked .* as dynamic but your code specialized it to be a constant")
@@ -132,7 +133,7 @@ def _holds(function: SourceFunction, place: Location) -> bool:
 def _handler(function: SourceFunction, line: int, kind: str) -> str | None:
     """The `except` of the function in force at a line that surely catches an error of this name."""
     tree, row = parsed_module(function.text), line - function.line + 1
-    for node in () if tree is None else ast.walk(tree):
+    for node in () if tree is None else nodes_in(tree):
         if isinstance(node, ast.Try) and node.body[0].lineno <= row <= (node.body[-1].end_lineno or 0):
             for handler in node.handlers:
                 types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -201,7 +202,7 @@ def _inputs_returned(text: str) -> Iterator[tuple[int, str]]:
     if function is None:
         return
     names = {argument.arg for argument in function.node.args.args[1:]}
-    for node in ast.walk(function.node):
+    for node in nodes_in(function.node):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names:
             yield node.lineno, node.value.id
 

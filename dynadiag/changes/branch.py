@@ -23,6 +23,7 @@ from dynadiag.source.imports import USUAL, make_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.memory import has_other_name, is_new, kept_elsewhere, reads_of_this
 from dynadiag.source.place import Place
+from dynadiag.source.tree import children_of, holds, names_in, nodes_in, nodes_of
 
 _LONGEST = 12
 MASKED = "branch-masked"
@@ -224,9 +225,7 @@ def shows_same_values(branch: Branch) -> bool:
     place, decides = branch.place, branch.decides
     if not place.floating or not place.asks_single(decides) or asks_in_turn(decides):
         return False
-    return gives_same_values(place, branch.pairs) and any(
-        isinstance(node, ast.expr) and place.is_tensor(node) for node in ast.walk(decides)
-    )
+    return gives_same_values(place, branch.pairs) and any(place.is_tensor(node) for node in nodes_of(ast.expr, decides))
 
 
 def gives_same_values(place: Place, pairs: Sequence[tuple[ast.expr, ast.expr]]) -> bool:
@@ -240,7 +239,7 @@ def gives_same_values(place: Place, pairs: Sequence[tuple[ast.expr, ast.expr]]) 
 
 def asks_in_turn(test: ast.expr) -> bool:
     """Whether a part of the condition may only be there if another one holds: `m.any() and x[m].min() > 1`."""
-    return isinstance(test, ast.BoolOp) and any(isinstance(node, ast.Subscript) for node in ast.walk(test))
+    return isinstance(test, ast.BoolOp) and holds(test, ast.Subscript)
 
 
 def why_not_new(branch: Branch) -> str | None:
@@ -301,7 +300,7 @@ def say_kept_elsewhere(place: Place, kept: ast.expr | None) -> str | None:
 
 def why_not_asked(decides: ast.expr, test: ast.expr) -> str | None:
     """Why the condition may not be computed as a whole: of `a and b`, `b` is computed where `a` does not hold. None where it may."""
-    in_turn = any(isinstance(node, ast.BoolOp) or (isinstance(node, ast.Compare) and len(node.ops) > 1) for node in ast.walk(decides))
+    in_turn = any(isinstance(node, ast.BoolOp) or (isinstance(node, ast.Compare) and len(node.ops) > 1) for node in nodes_in(decides))
     return legality.why_not_computed(test, gradients=False) if in_turn else legality.why_not_pure(test)
 
 
@@ -333,12 +332,12 @@ def branch_at(text: str, row: int) -> Place:
     """The line at a row (from 1) of a module in its function. Raises EditError where that is none, or writes names of another scope."""
     tree = ast.parse(text)
     imports = make_canonical(tree, USUAL)
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = [node for node in nodes_in(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     around = [node for node in inside if node.lineno <= row <= (node.end_lineno or 0)]
     if not around:
         raise EditError("the branch is in no function")
     function = max(around, key=lambda node: node.lineno)
-    if any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function)):
+    if holds(function, ast.Global, ast.Nonlocal):
         raise EditError("the function writes names of another scope")
     return Place(function, text, imports=imports, row=row)
 
@@ -436,7 +435,7 @@ def _assigned_before(branch: Branch) -> set[str]:
         for statement in next((block[: block.index(inner)] for block in blocks if inner in block), []):
             targets = statement.targets if isinstance(statement, ast.Assign) else []
             targets = [statement.target] if isinstance(statement, ast.AnnAssign) and statement.value is not None else targets
-            names |= {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+            names |= names_in(*targets)
         inner = outer
     return names
 
@@ -458,7 +457,7 @@ def _given(side: Side) -> tuple[str, ...]:
             elif isinstance(node, ast.Name):
                 names |= {} if node.id in made else {node.id: None}
             else:
-                left += ast.iter_child_nodes(node)
+                left += children_of(node)
         made.add(target)
     return tuple(sorted(names))
 
@@ -479,7 +478,7 @@ def _condition_text(place: Place, decides: ast.expr, test: ast.expr) -> str:
 
 def text_of(place: Place, node: ast.expr, names: Mapping[str, str] | None = None) -> str:
     """The expression as the program writes it, on one row, with other names for some."""
-    renamed = any(isinstance(inner, ast.Name) and inner.id in (names or {}) for inner in ast.walk(node))
+    renamed = any(inner.id in (names or {}) for inner in nodes_of(ast.Name, node))
     written = "" if renamed or isinstance(node, ast.Tuple | ast.GeneratorExp) else place.text(node)
     if written and "\n" not in written and not _is_made_up(node, written):
         return written
@@ -512,7 +511,7 @@ class _Replaced(ast.NodeTransformer):
 
 def _with_names(node: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
     """The expression with the values of some names in their place; itself where it has none of them."""
-    if not any(isinstance(inner, ast.Name) and inner.id in values for inner in ast.walk(node)):
+    if not any(inner.id in values for inner in nodes_of(ast.Name, node)):
         return node
     replaced: ast.expr = _Replaced(values).visit(copy.deepcopy(node))
     return replaced

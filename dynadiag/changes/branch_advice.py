@@ -36,6 +36,7 @@ from dynadiag.source.line import dotted, parse_line
 from dynadiag.source.memory import kept_elsewhere
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import is_torch_function
+from dynadiag.source.tree import nodes_in
 from dynadiag.source.uses import draws, is_item
 
 _BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
@@ -142,7 +143,7 @@ def _left_out(context: BreakContext) -> Iterator[Advice]:
     test = line.statement.test if isinstance(line.statement, ast.If) and not line.code.startswith("elif") else None
     if place is None or test is None or not isinstance(whole, ast.If) or whole.orelse or not all(map(_only_says, whole.body)):
         return
-    changes = any(isinstance(node, ast.NamedExpr | ast.Await) or _may_change(place, node) for node in ast.walk(whole.test))
+    changes = any(isinstance(node, ast.NamedExpr | ast.Await) or _may_change(place, node) for node in nodes_in(whole.test))
     if not changes and context.options.known("compiler", "is_compiling") != "no":
         asked = f"({line.text(test)})" if isinstance(test, ast.BoolOp | ast.IfExp) else line.text(test)
         after = line.replaced(test, f"not torch.compiler.is_compiling() and {asked}")
@@ -253,7 +254,7 @@ def _reason(context: BreakContext) -> str:
     block: Sequence[ast.stmt] = ()
     if context.place is not None and isinstance(whole := context.place.statement(), ast.If):
         block = (*whole.body, *whole.orelse)
-    inside = [node for child in block for node in ast.walk(child)]
+    inside = list(nodes_in(*block))
     if any(isinstance(descendant, ast.Break | ast.Continue) for descendant in inside):
         return "the branch leaves the loop or skips an iteration, which no choice between values can replace"
     if any(isinstance(part, ast.Return) for part in inside):

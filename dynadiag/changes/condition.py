@@ -13,6 +13,7 @@ from dynadiag.source.imports import spelled
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_torch_function
+from dynadiag.source.tree import nodes_in, parents_in
 from dynadiag.source.uses import is_item
 
 DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
@@ -37,7 +38,7 @@ def if_expression(line: SourceLine) -> ast.IfExp | None:
 
 def only_chosen(line: SourceLine, test: ast.expr, read: ast.Call) -> bool:
     """Whether the read is one side of `a if c else b` and no part of what decides: `c` may be a plain bool (`torch.is_tensor(x)`)."""
-    return if_expression(line) is not None and all(node is not read for node in ast.walk(test))
+    return if_expression(line) is not None and all(node is not read for node in nodes_in(test))
 
 
 def tensor_condition(line: SourceLine, node: ast.expr, drop: ast.Call | None = None) -> str | None:
@@ -109,7 +110,7 @@ def _is_decided_by_python(node: ast.expr) -> bool:
 
 def _asks_python(node: ast.expr, drop: ast.Call | None) -> bool:
     """Whether a part is no tensor, though it is made of one: `max(x, 3)`, `torch.equal(x, y)`, an integer of what may be a fraction."""
-    for child in ast.walk(node):
+    for child in nodes_in(node):
         name = dotted(child.func) if isinstance(child, ast.Call) else None
         if name is None or not isinstance(child, ast.Call) or _is_float_of_tensor(child, drop):
             continue
@@ -196,8 +197,8 @@ def _of_math(name: str) -> bool:
 
 def _gives_number_to_python(node: ast.expr, drop: ast.Call | None) -> bool:
     """Whether a number that the expression reads goes to a function that is not torch's, which gives no tensor for a tensor."""
-    parents = {child: parent for parent in ast.walk(node) for child in ast.iter_child_nodes(parent)}
-    for read in ast.walk(node):
+    parents = parents_in(node)
+    for read in nodes_in(node):
         if read is not drop and not is_item(read):
             continue
         inner: ast.AST = read
@@ -234,7 +235,7 @@ def as_number(line: SourceLine, place: Place | None, read: ast.Call) -> str | No
 
 def reads_a_tensor(node: ast.expr) -> bool:
     """Whether the expression surely has the value of a tensor in it: it calls a reduction or a torch function."""
-    for one in ast.walk(node):
+    for one in nodes_in(node):
         if isinstance(one, ast.Call):
             name = dotted(one.func) or ""
             last = one.func.attr if isinstance(one.func, ast.Attribute) else ""

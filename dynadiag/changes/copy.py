@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dynadiag.changes.break_context import BreakContext, Rule, Said, rewrite, say, withhold
 from dynadiag.changes.legality import is_plain_index
 from dynadiag.source.line import dotted
+from dynadiag.source.tree import nodes_in
 
 _NEW = frozenset(("torch.empty", "torch.zeros", "torch.ones"))
 _PYTHON_VALUE = "the call returns a Python value that a graph does not have"
@@ -114,7 +115,7 @@ def set_data(context: BreakContext) -> Iterator[Said]:
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "data" and place is not None:
         found = place.statement()
-        itself = any(dotted(node) == dotted(target) for node in ast.walk(statement.value))
+        itself = any(dotted(node) == dotted(target) for node in nodes_in(statement.value))
         untouched = all(_is_data(place.parent(read)) for read in place.reads(dotted(target.value) or ""))
         if itself and untouched and isinstance(found, ast.Assign) and place.same_shape(found.value, found.targets[0]):
             name = context.line.text(target.value)

@@ -13,6 +13,7 @@ from dynadiag.source.changed_objects import changed_objects
 from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
+from dynadiag.source.tree import nodes_in
 
 # Modules, loggers and what breaks by itself: nothing of theirs is counted by a graph.
 _APART = re.compile(
@@ -64,7 +65,7 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or any(
         (isinstance(child, ast.Attribute) and child.attr in ("shape", "size", "numel", "ndim"))
         or (isinstance(child, ast.Call) and dotted(child.func) == "len")
-        for child in ast.walk(node)
+        for child in nodes_in(node)
     )
 
 
@@ -82,7 +83,7 @@ def _outlives(place: Place, target: ast.expr) -> bool:
 
 
 def _shared(place: Place, name: str) -> bool:
-    return any(name in node.names for node in ast.walk(place.node) if isinstance(node, ast.Global | ast.Nonlocal))
+    return any(name in node.names for node in nodes_in(place.node) if isinstance(node, ast.Global | ast.Nonlocal))
 
 
 @of_last_run

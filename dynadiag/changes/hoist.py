@@ -13,6 +13,7 @@ import libcst as cst
 
 from dynadiag.changes.edits import Edit, alone, with_value
 from dynadiag.errors import EditError
+from dynadiag.source.tree import children_of, holds, nodes_in, nodes_of, parameters_of, parents_in
 
 HOIST = "hoist-out-of-loop"
 CONSTANT = "hoist-constant"
@@ -27,7 +28,7 @@ def out_of_loops(file: str, text: str, names: frozenset[str] | None) -> Iterator
     `names`: only what is bound to one of these; None: only a `torch.compile`. A statement is moved where it reads and writes nothing that
     the loop assigns, and where nothing before it in the loop reads its target.
     """
-    for loop in ast.walk(ast.parse(text)):
+    for loop in nodes_in(ast.parse(text)):
         if not isinstance(loop, ast.For | ast.While):
             continue
         for at, statement in enumerate(loop.body):
@@ -61,8 +62,8 @@ def _is_made(statement: ast.stmt, *, compiles: bool) -> bool:
 
 def _why_not_moved(loop: ast.For | ast.While, at: int, target: str) -> str | None:
     statement = loop.body[at]
-    written = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, _WRITES)}
-    written -= {child.id for child in ast.walk(statement) if isinstance(child, ast.Name) and isinstance(child.ctx, _WRITES)}
+    written = {node.id for node in nodes_of(ast.Name, loop) if isinstance(node.ctx, _WRITES)}
+    written -= {child.id for child in nodes_of(ast.Name, statement) if isinstance(child.ctx, _WRITES)}
     others = [item for item in loop.body if item is not statement]
     again = any(isinstance(name.ctx, _WRITES) and name.id == target for other in others for name in _names(other))
     if again or (isinstance(loop, ast.For) and any(name_node.id == target for name_node in _names(loop.target))):
@@ -73,13 +74,13 @@ def _why_not_moved(loop: ast.For | ast.While, at: int, target: str) -> str | Non
     before = [*loop.body[:at], *([loop.test] if isinstance(loop, ast.While) else [loop.iter])]
     if any(element.id == target for other in before for element in _names(other)):
         return f"`{target}` is read before"
-    if any(isinstance(descendant, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for descendant in ast.walk(statement)):
+    if holds(statement, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr):
         return "it is more than an assignment"
     return None
 
 
 def _names(node: ast.AST) -> list[ast.Name]:
-    return [child for child in ast.walk(node) if isinstance(child, ast.Name)]
+    return list(nodes_of(ast.Name, node))
 
 
 def _read(node: ast.AST) -> set[str]:
@@ -89,11 +90,11 @@ def _read(node: ast.AST) -> set[str]:
         return (_read(node.body) - _parameters(node.args)).union(*map(_read, defaults))
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
-    return set().union(*map(_read, ast.iter_child_nodes(node)))
+    return set().union(*map(_read, children_of(node)))
 
 
 def _parameters(node: ast.AST) -> set[str]:
-    return {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)}
+    return parameters_of(node)
 
 
 def _moved(file: str, text: str, loop: ast.For | ast.While, statement: ast.stmt) -> tuple[Edit, Edit]:
@@ -111,7 +112,7 @@ def makes_constant(row: str) -> bool:
     made = body[0] if len(body) == 1 and isinstance(body[0], ast.Assign) and _target(body[0]) is not None else None
     if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.Call):
         return False
-    parts = list(ast.walk(made.value))
+    parts = list(nodes_in(made.value))
     calls = [part for part in parts if isinstance(part, ast.Call)]
     of_torch = all(isinstance(call.func, ast.Attribute) and (_is_torchs(call.func) or call.func.attr in _OF_TENSORS) for call in calls)
     models = [item.func.value for item in calls if isinstance(item.func, ast.Attribute) and item.func.attr == "parameters"]
@@ -129,7 +130,7 @@ def _is_torchs(node: ast.expr) -> bool:
 
 def _is_only_read(function: ast.FunctionDef, target: str) -> bool:
     """Whether nothing in the function can write to the value or give it away: it is an operand, or given to torch."""
-    around = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    around = parents_in(function)
     for name in _names(function):
         if name.id != target or isinstance(name.ctx, ast.Store):
             continue
@@ -159,7 +160,7 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
         ),
         None,
     )
-    made = next((node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == row), None) if function else None
+    made = next((node for node in nodes_of(ast.Assign, function) if node.lineno == row), None) if function else None
     target = None if made is None else _target(made)
     if function is None or made is None or target is None or not isinstance(made.value, ast.Call):
         raise EditError("the line makes no value for a name, in a function of the module")

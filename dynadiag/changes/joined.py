@@ -16,6 +16,7 @@ from dynadiag.source.line import dotted
 from dynadiag.source.memory import is_new
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import PROPERTIES
+from dynadiag.source.tree import holds, nodes_in
 
 _MOST_CALLS = 3
 
@@ -48,7 +49,7 @@ def _written(place: Place, functions: Mapping[str, FunctionText], depth: int = 0
     """The names of what the function writes into from the row on, other than tensors that it made itself; what it calls of `functions`,
     the user's by their names, counts as well.
     """
-    for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()):
+    for node in (*nodes_in(place.statement()), *place.behind()):
         target = _target(place, node)
         name = None if target is None else dotted(target)
         if target is not None and name is not None and not (place.is_local(name) and is_new(place, target)):
@@ -79,7 +80,7 @@ def _target(place: Place, node: ast.AST) -> ast.expr | None:
         return node.target if place.is_tensor(node.target) else None
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         base = _base(node)
-        cut = any(isinstance(child, ast.Slice | ast.Tuple) for child in ast.walk(node.slice))
+        cut = holds(node.slice, ast.Slice, ast.Tuple)
         return base if cut or place.is_tensor(base) else None
     return None
 

@@ -14,6 +14,7 @@ from dynadiag.source.imports import USUAL, Imports, make_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE, torch_function
+from dynadiag.source.tree import calls_in, children_of, nodes_in, nodes_of
 
 _COMPUTABLE = COMPUTABLE - (DATA_DEPENDENT - {"item"})
 _OF_PYTHON = frozenset(("math", "numpy", "random"))
@@ -28,7 +29,7 @@ def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
 
     `gradients`: a gradient may flow through it.
     """
-    for child in ast.walk(node):
+    for child in nodes_in(node):
         why = _why_not(child, gradients=gradients)
         if why is not None:
             return f"`{spelled(child)}` {why}"
@@ -37,7 +38,7 @@ def why_not_computed(node: ast.expr, *, gradients: bool) -> str | None:
 
 def why_not_pure(node: ast.expr) -> str | None:
     """Why the expression may have an effect besides its value, even where the program computes it; None where it has none."""
-    for child in ast.walk(node):
+    for child in nodes_in(node):
         if isinstance(child, ast.Call):
             why = _call(child, "", gradients=False, may_raise=True)
         else:
@@ -126,7 +127,7 @@ def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
             owner = node.func.value if isinstance(node.func, ast.Attribute) and torch_function(dotted(node.func)) is None else None
             left += [*node.args, *(each.value for each in node.keywords), *([] if owner is None else [owner])]
         else:
-            left += ast.iter_child_nodes(node)
+            left += children_of(node)
     return frozenset(found)
 
 
@@ -136,7 +137,7 @@ def _with_values(place: Place, node: ast.expr) -> list[ast.AST]:
     seen: set[str] = set()
     left, steps = [node], 0
     while left and steps <= _MOST_STEPS:
-        inner = [each for value in left for each in ast.walk(value)]
+        inner = list(nodes_in(*left))
         found += inner
         names = {each.id for each in inner if isinstance(each, ast.Name)} - seen
         seen |= names
@@ -156,7 +157,7 @@ def _is_guard(node: ast.AST) -> bool:
         isinstance(expression, ast.Constant) and isinstance(expression.value, int | float) and abs(expression.value) >= _LARGE
         for expression in sides
     )
-    return itself or large or any(_is_infinite(child) for side in sides for child in ast.walk(side))
+    return itself or large or any(_is_infinite(child) for side in sides for child in nodes_in(side))
 
 
 def _is_infinite(node: ast.AST) -> bool:
@@ -176,7 +177,7 @@ def _is_partial(node: ast.AST) -> bool:
 def selections(node: ast.AST, torch: Collection[str] = ("torch",)) -> Iterator[ast.Call]:
     """The calls of `torch.where` with three arguments in a tree, in the order of the text; `torch` are the names that torch has there."""
     called = {f"{name}.where" for name in torch}
-    found = [child for child in ast.walk(node) if isinstance(child, ast.Call) and dotted(child.func) in called and len(child.args) == 3]
+    found = [child for child in calls_in(node) if dotted(child.func) in called and len(child.args) == 3]
     yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
@@ -205,9 +206,9 @@ def _why_not_asked(condition: ast.expr) -> str | None:
     parts = any(
         (isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd | ast.BitOr))
         or (isinstance(one, ast.Call) and (torch_function(dotted(one.func)) or "").startswith("logical_"))
-        for one in ast.walk(condition)
+        for one in nodes_in(condition)
     )
-    for node in ast.walk(condition):
+    for node in nodes_in(condition):
         why = _why_not(node, gradients=False)
         if why is not None and (parts or why not in _RAISES):
             return f"`{spelled(node)}` {why}"
@@ -222,15 +223,11 @@ def why_not_kept(function: ast.AST, rows: range) -> str | None:
 
 def raising(function: ast.AST, rows: range) -> Iterator[ast.BinOp]:
     """The operations of a function that may raise for a number that these rows read."""
-    names = {
-        child.id
-        for child in ast.walk(function)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store) and child.lineno in rows
-    }
-    for node in ast.walk(function):
+    names = {child.id for child in nodes_of(ast.Name, function) if isinstance(child.ctx, ast.Store) and child.lineno in rows}
+    for node in nodes_in(function):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod | ast.Pow | ast.LShift):
             continue
-        inside = list(ast.walk(node.right)) + (list(ast.walk(node.left)) if isinstance(node.op, ast.Pow | ast.LShift) else [])
+        inside = list(nodes_in(node.right)) + (list(nodes_in(node.left)) if isinstance(node.op, ast.Pow | ast.LShift) else [])
         reads = any(
             isinstance(descendant, ast.Call) and ast.unparse(descendant.func).rpartition(".")[2] in ("item", "float", "int")
             for descendant in inside

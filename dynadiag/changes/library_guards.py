@@ -18,6 +18,7 @@ from dynadiag.model.report import Advice
 from dynadiag.model.run import Run, SourceFunction
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
+from dynadiag.source.tree import calls_in, holds, nodes_in, nodes_of
 
 _MOST_LEAVES = 4
 _MOST_DEPTH = 12
@@ -87,7 +88,7 @@ def calls_on(line: SourceLine, place: Place | None) -> tuple[ast.Call, ...]:
     """The calls on the user's line, outer ones first; of a line that is a part of a statement those of its function that cover the row."""
     if line.complete or place is None:
         return tuple(node for node in line.nodes if isinstance(node, ast.Call))
-    every = (child for child in ast.walk(place.node) if isinstance(child, ast.Call))
+    every = calls_in(place.node)
     return tuple(call for call in every if call.lineno <= place.row <= (call.end_lineno or 0))
 
 
@@ -147,7 +148,7 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
 def _of_expressions(statement: ast.stmt, step: Step) -> Iterator[tuple[ast.expr, bool]]:
     """`f(x) if a else b` and `a and f(x)`: only one side of them calls anything."""
     header = statement.test if isinstance(statement, ast.If | ast.While | ast.Assert) else statement
-    for node in ast.walk(header):
+    for node in nodes_in(header):
         if isinstance(node, ast.IfExp) and step.covers(node) and _calls(node.body) != _calls(node.orelse):
             yield node.test, _calls(node.body)
         elif isinstance(node, ast.BoolOp) and step.covers(node) and _calls(node.values[-1]) and not any(map(_calls, node.values[:-1])):
@@ -155,7 +156,7 @@ def _of_expressions(statement: ast.stmt, step: Step) -> Iterator[tuple[ast.expr,
 
 
 def _calls(node: ast.AST) -> bool:
-    return any(isinstance(child, ast.Call) for child in ast.walk(node))
+    return holds(node, ast.Call)
 
 
 def _parts(test: ast.expr, held: bool) -> Iterator[tuple[ast.expr, Wanted]]:
@@ -235,8 +236,8 @@ def _assigned(name: str, step: Step) -> ast.expr | None:
     """What the function gives this name or attribute before the row, if that is one value, and `x` of `getattr(self, "x", None)`."""
     values = [
         node.value
-        for node in ast.walk(step.node)
-        if isinstance(node, ast.Assign) and node.lineno < step.row and any(dotted(target) == name for target in node.targets)
+        for node in nodes_of(ast.Assign, step.node)
+        if node.lineno < step.row and any(dotted(target) == name for target in node.targets)
     ]
     if len(values) != 1:
         return None
@@ -266,7 +267,7 @@ def _argument(name: str, number: int, steps: Sequence[Step], called: Sequence[as
 
 def _call_of(step: Step, caller: Step) -> ast.Call | None:
     """The call in the caller's row that leads to the function: by its name, or the only one of the row."""
-    calls = [node for node in ast.walk(caller.node) if isinstance(node, ast.Call) and caller.covers(node)]
+    calls = [node for node in calls_in(caller.node) if caller.covers(node)]
     named = [call for call in calls if _last(call) == step.node.name]
     return named[0] if len(named) == 1 else calls[0] if len(calls) == 1 else None
 

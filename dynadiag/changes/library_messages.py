@@ -10,6 +10,7 @@ from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, alone, placed, with_value
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
+from dynadiag.source.tree import nodes_of
 
 WARN = "dynadiag_warn"
 """The name of the helper that gives a warning from the line that it is told."""
@@ -22,7 +23,7 @@ def while_tracing(cure: str, file: str, text: str, row: int) -> Candidate | None
     Raises EditError for one whose place is that of the caller.
     """
     tree = ast.parse(text)
-    said = next((node for node in ast.walk(tree) if isinstance(node, ast.Expr) and node.lineno <= row <= (node.end_lineno or row)), None)
+    said = next((node for node in nodes_of(ast.Expr, tree) if node.lineno <= row <= (node.end_lineno or row)), None)
     call = said.value if said is not None else None
     if said is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None

@@ -13,6 +13,7 @@ from dynadiag.changes.replayed import THIS_LINE
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import raises_behind, said_later_is_lost, written_later
 from dynadiag.source.line import dotted
+from dynadiag.source.tree import holds, nodes_of
 from dynadiag.source.uses import scalar_calls
 
 # `DebuggingVariable.can_reorder_logs` (torch/_dynamo/variables/misc.py, 2.11 and 2.15): only these, and no keyword arguments.
@@ -55,7 +56,7 @@ def prints(context: BreakContext) -> Iterator[Said]:
 def _formats_in_a_loop(context: BreakContext) -> bool:
     """Whether the line formats what a comprehension goes through: a tensor among it breaks before the print does (seen on 2.15)."""
     loops = [node for node in context.caller.nodes if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)]
-    return any(isinstance(inner, ast.FormattedValue) for loop in loops for inner in ast.walk(loop))
+    return any(holds(loop, ast.FormattedValue) for loop in loops)
 
 
 def quiet_print(context: BreakContext) -> Iterator[Said]:
@@ -94,7 +95,7 @@ def _printed(context: BreakContext) -> Iterator[Advice]:
             changes.append((read, f"f{quote}{{{inner}}}{quote}"))
         else:
             return
-    shown = [node.value for node in ast.walk(call) if isinstance(node, ast.FormattedValue)]
+    shown = [node.value for node in nodes_of(ast.FormattedValue, call)]
     shown += [argument for argument in call.args if not isinstance(argument, ast.JoinedStr)]
     # A number that changes is a symbol among the arguments, at which the print breaks as before, and in a text a constant, compiled for
     # each value; `{meter.avg:.4f}` ended the compilation with a ValueError (2.15).

@@ -17,6 +17,7 @@ from dynadiag.model.report import Advice
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
+from dynadiag.source.tree import ids_in, names_in, nodes_in, nodes_of
 from dynadiag.source.uses import draws, in_hook, is_item, scalar_calls
 
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
@@ -54,7 +55,7 @@ def _all_reads(line: SourceLine, place: Place | None) -> list[ast.Call]:
         if reads and place is not None
         else []
     )
-    inside = {id(node) for read in reads for node in ast.walk(read)}
+    inside = ids_in(*reads)
     given = ((cast, place.at(line, cast.args[0]) if place is not None else None) for cast in casts if id(cast) not in inside)
     return reads + [item for item, tensor in given if tensor is not None and place is not None and place.is_tensor(tensor)]
 
@@ -98,7 +99,7 @@ def _who_needs(context: BreakContext, reads: list[ast.Call]) -> str:
 def _is_both(clamp: ast.Call) -> bool:
     """Whether the two bounds are made of one name: `torch.clamp(x, -k, k)`."""
     bounds = [keyword.value for keyword in clamp.keywords] + clamp.args[-2:]
-    names = [{node.id for node in ast.walk(bound) if isinstance(node, ast.Name)} for bound in bounds[-2:]]
+    names = [names_in(bound) for bound in bounds[-2:]]
     return len(names) > 1 and bool(names[0] & names[1])
 
 
@@ -192,8 +193,8 @@ def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
 
 def _counts(place: Place) -> bool:
     """Whether the function keeps a count outside of itself: code behind a break has it as a local, a whole function guards on its value."""
-    shared = {name for node in ast.walk(place.node) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    counts = [child for child in ast.walk(place.node) if isinstance(child, ast.AugAssign) and child is not place.statement()]
+    shared = {name for node in nodes_in(place.node) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    counts = [child for child in nodes_of(ast.AugAssign, place.node) if child is not place.statement()]
     return any(
         (isinstance(count.target, ast.Attribute) or dotted(count.target) in shared)
         and not (place.is_tensor(count.target) or place.is_tensor(count.value))
@@ -211,7 +212,7 @@ def _traces_behind(context: BreakContext, place: Place) -> bool:
     All other code of the run was compiled, and where the whole function ran eager (a break in a loop), it keeps no count: a number of a
     module's that changes with each call is another version each time.
     """
-    counts = (node for node in ast.walk(place.node) if isinstance(node, ast.AugAssign) and node is not place.statement())
+    counts = (node for node in nodes_of(ast.AugAssign, place.node) if node is not place.statement())
     return context.only_reads and not (blocks_around(place) and any(isinstance(count.target, ast.Attribute) for count in counts))
 
 

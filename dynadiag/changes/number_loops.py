@@ -15,6 +15,7 @@ from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
+from dynadiag.source.tree import children_of, names_in, nodes_in, nodes_of, parents_in
 
 BESIDE = "dynadiag_numbers"
 _INTEGERS = ("torch.long", "torch.int64", "torch.int", "torch.int32")
@@ -32,7 +33,7 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
     """
     tree = ast.parse(text)
     function, loop, name, names = _loop(tree, row)
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _made_of(node, name) is not None]
+    made = [node for node in nodes_of(ast.Assign, tree) if _made_of(node, name) is not None]
     if not made:
         raise EditError(f"no line is known that makes `{name}` of a list of integers")
     written = next(_written(tree, name), None)
@@ -52,7 +53,7 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
 def _loop(tree: ast.Module, row: int) -> tuple[ast.FunctionDef, ast.For, str, set[str]]:
     """The innermost loop around a row over the rows of a name: its function, itself, that name, and the names of one row."""
     around = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.For) and node.lineno <= row <= (node.end_lineno or 0)
+        node for node in nodes_in(tree) if isinstance(node, ast.FunctionDef | ast.For) and node.lineno <= row <= (node.end_lineno or 0)
     ]
     functions = [function for function in around if isinstance(function, ast.FunctionDef)]
     for loop in sorted((item for item in around if isinstance(item, ast.For)), key=lambda child: -child.lineno):
@@ -98,16 +99,16 @@ def _kept(file: str, text: str, made: ast.Assign, name: str, *, nested: bool) ->
 
 def _written(tree: ast.Module, name: str) -> Iterator[ast.AST]:
     """What may write a tensor of this name, or one that shares its memory: by an index, an operator, a method or `out=`."""
-    for function in (descendant for descendant in ast.walk(tree) if isinstance(descendant, ast.FunctionDef)):
+    for function in nodes_of(ast.FunctionDef, tree):
         shared, count = {name}, 0
         while len(shared) > count:
             count = len(shared)
-            for node in ast.walk(function):
+            for node in nodes_in(function):
                 if isinstance(node, ast.Assign) and _shares(node.value, shared):
                     shared |= {each for target in node.targets for each in _names(target)}
                 elif isinstance(node, ast.For) and any(_shares(each, shared) for each in (node.iter, *getattr(node.iter, "args", ()))):
                     shared |= _names(node.target)
-        for child in ast.walk(function):
+        for child in nodes_in(function):
             owners: list[ast.expr] = []
             if isinstance(child, ast.AugAssign):
                 owners = [child.target]
@@ -133,20 +134,20 @@ def _shares(node: ast.AST, names: set[str]) -> bool:
         return any(_shares(expression, names) for expression in owner)
     if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
         return _shares(node.value, names)
-    return isinstance(node, ast.IfExp | ast.Tuple | ast.List) and any(_shares(child, names) for child in ast.iter_child_nodes(node))
+    return isinstance(node, ast.IfExp | ast.Tuple | ast.List) and any(_shares(child, names) for child in children_of(node))
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+    return names_in(node)
 
 
 def _check_uses(function: ast.FunctionDef, names: set[str]) -> None:
     """Raise EditError where a number would do something else than a tensor of one."""
-    parents = {child: descendant for descendant in ast.walk(function) for child in ast.iter_child_nodes(descendant)}
+    parents = parents_in(function)
     count = 0
     while len(names) > count:
         count = len(names)
-        for node in ast.walk(function):
+        for node in nodes_in(function):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
                 target = _ends_in(node, parents)
                 names = names | {target.id} if isinstance(target, ast.Name) else names

@@ -17,6 +17,7 @@ from dynadiag.changes.edits import Edit, codes
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
+from dynadiag.source.tree import holds, ids_in, names_in, nodes_in, nodes_of
 
 PREFIX = "dynadiag_operator_"
 _OF_PYTHON = frozenset(("range", "len", "enumerate", "zip", "int", "float", "bool", "min", "max", "abs", "reversed"))
@@ -96,7 +97,7 @@ def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
     given = _given(tree, function, inside)
     apart = [item for item in given if item not in written]
     for node in _assigned(function, inside):
-        shared = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)} & set(written)
+        shared = names_in(node.value) & set(written)
         if shared and _targets(node) & set(apart):
             raise EditError(f"`{ast.unparse(node)}` may share memory with `{min(shared)}`, which is written")
     numbers = tuple(element for element in given if element not in written and _is_number(function, element))
@@ -133,7 +134,7 @@ def _block(tree: ast.Module, row: int) -> tuple[_Function, list[ast.stmt], int]:
         block = next((item for item in inside if item and item[0].lineno <= row <= (item[-1].end_lineno or 0)), [])
     if function is None or found is None:
         raise EditError("the line is in no function")
-    if any(isinstance(child, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await) for child in ast.walk(function)):
+    if holds(function, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await):
         raise EditError("the function writes names of another scope, or is suspended")
     return function, *found
 
@@ -166,7 +167,7 @@ def _only_for(function: _Function, block: Sequence[ast.stmt], at: int, members: 
         or not all(isinstance(each, ast.Name) for each in statement.targets)
     ):
         return False
-    reads = any(isinstance(each, ast.Attribute) and each.attr in _DATA for each in ast.walk(statement.value))
+    reads = any(each.attr in _DATA for each in nodes_of(ast.Attribute, statement.value))
     loads = _count(_loads(block[each]) for each in members)
     alone = all(loads[name] == count for name, count in _loads(function).items() if name in _targets(statement))
     return (reads or isinstance(statement.value, ast.Constant)) and alone and any(loads[name] for name in _targets(statement))
@@ -191,14 +192,14 @@ def _count(all_: Iterator[_Count]) -> _Count:
 def _loads(node: ast.AST) -> _Count:
     """How often each name is read; what is added to in place is read as well."""
     found = _Count()
-    for child in ast.walk(node):
+    for child in nodes_in(node):
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
             found[child.id] += 1
     return found
 
 
 def _stored(node: ast.AST) -> set[str]:
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and not isinstance(child.ctx, ast.Load)}
+    return {child.id for child in nodes_of(ast.Name, node) if not isinstance(child.ctx, ast.Load)}
 
 
 def _targets(statement: ast.Assign) -> set[str]:
@@ -207,26 +208,24 @@ def _targets(statement: ast.Assign) -> set[str]:
 
 def _assigned(function: _Function, inside: Sequence[ast.stmt]) -> list[ast.Assign]:
     """The assignments of the function outside of these statements."""
-    within = {id(node) for each in inside for node in ast.walk(each)}
-    return [child for child in ast.walk(function) if isinstance(child, ast.Assign) and id(child) not in within]
+    within = ids_in(*inside)
+    return [child for child in nodes_of(ast.Assign, function) if id(child) not in within]
 
 
 def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]:
     """The names of the tensors that the statements write. Raises EditError for any other effect."""
     local = {name for statement in inside for name in _stored(statement)}
     found: dict[str, None] = {}
-    for node in (child for each in inside for child in ast.walk(each)):
+    for node in (child for each in inside for child in nodes_in(each)):
         if isinstance(node, ast.stmt):
             found |= dict.fromkeys(_effects(node, inside))
         elif isinstance(node, ast.expr):
             _check_computes(node)
     for name in found:
         made = [
-            descendant
-            for descendant in ast.walk(function)
-            if isinstance(descendant, ast.Name) and descendant.id == name and not isinstance(descendant.ctx, ast.Load)
+            descendant for descendant in nodes_of(ast.Name, function) if descendant.id == name and not isinstance(descendant.ctx, ast.Load)
         ]
-        values = [part.value for part in ast.walk(function) if isinstance(part, ast.Assign) and _stored(part.targets[0]) == {name}]
+        values = [part.value for part in nodes_of(ast.Assign, function) if _stored(part.targets[0]) == {name}]
         fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in NEW_MEMORY
         if not fresh:
             raise EditError(f"`{name}` is written, and is not known to be a new tensor of the function")
@@ -244,7 +243,7 @@ def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
                 yield target.value.id
             elif isinstance(node, ast.AugAssign) and not (isinstance(target, ast.Name) and _counts(target.id, inside)):
                 raise EditError(f"{what} may write a tensor that is another one's part")
-            elif not all(isinstance(child, ast.Name | ast.Tuple | ast.List | ast.expr_context) for child in ast.walk(target)):
+            elif not all(isinstance(child, ast.Name | ast.Tuple | ast.List | ast.expr_context) for child in nodes_in(target)):
                 raise EditError(f"{what} does more than assign names and write into tensors")
     elif isinstance(node, ast.Expr):
         call = node.value
@@ -261,7 +260,7 @@ def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
 
 def _counts(name: str, inside: Sequence[ast.stmt]) -> bool:
     """Whether a name is a plain number wherever these statements assign it."""
-    values = [node.value for each in inside for node in ast.walk(each) if isinstance(node, ast.Assign) and _targets(node) == {name}]
+    values = [node.value for each in inside for node in nodes_in(each) if isinstance(node, ast.Assign) and _targets(node) == {name}]
     return bool(values) and all(isinstance(expression, ast.Constant) and isinstance(expression.value, int | float) for expression in values)
 
 
@@ -298,7 +297,7 @@ def _check_order(inside: Sequence[ast.stmt], between: Sequence[ast.stmt]) -> Non
         fine = isinstance(child, ast.Assign) and all(isinstance(each, ast.Name | ast.Tuple) for each in child.targets)
         if not fine or _stored(child) & names:
             raise EditError(f"`{ast.unparse(child).splitlines()[0]}` stands between the lines that depend on data")
-        for each in ast.walk(child):
+        for each in nodes_in(child):
             if isinstance(each, ast.expr):
                 _check_computes(each)
 
@@ -329,8 +328,8 @@ def _is_torch(tree: ast.Module) -> bool:
 
 def _is_number(function: _Function, name: str) -> bool:
     """Whether a name is only ever assigned a size, or a constant integer."""
-    values = [node.value for node in ast.walk(function) if isinstance(node, ast.Assign) and name in _targets(node)]
-    annotated = [child for child in ast.walk(function) if isinstance(child, ast.arg) and child.arg == name and child.annotation is not None]
+    values = [node.value for node in nodes_of(ast.Assign, function) if name in _targets(node)]
+    annotated = [child for child in nodes_of(ast.arg, function) if child.arg == name and child.annotation is not None]
     sizes = (
         isinstance(expression, ast.Constant) or ".shape" in ast.unparse(expression)[-12:] or ".size(" in ast.unparse(expression)[-12:]
         for expression in values

@@ -17,6 +17,7 @@ from dynadiag.source.call_arguments import the_call
 from dynadiag.source.changed_objects import counts_attribute
 from dynadiag.source.imports import USUAL
 from dynadiag.source.line import SourceLine, dotted, parse_line, root_of
+from dynadiag.source.tree import ids_in, names_in, nodes_of
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
 _ADDS = re.compile(r"\.(?:add|sub)_?$")
@@ -146,7 +147,7 @@ def _ends_there(line: SourceLine) -> bool:
 
 def _reads(line: SourceLine, kept: str) -> bool:
     """Whether the line names the count beside the call, so that it may read it once the function was called."""
-    inside = {id(node) for node in ast.walk(the_call(line) or ast.Pass())}
+    inside = ids_in(the_call(line))
     return any(dotted(child) == kept.partition("[")[0] for child in line.nodes if id(child) not in inside)
 
 
@@ -159,7 +160,7 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
         return
     calls = [node for node in line.nodes if _of_math(node, cause.source)]
     everywhere = () if cause.function is None else cause.function.math_calls(cause.source)
-    alone = all({child.id for child in ast.walk(call) if isinstance(child, ast.Name)} == {cause.source, "math"} for call in calls)
+    alone = all(names_in(call) == {cause.source, "math"} for call in calls)
     if cause.function is None or len(cause.entered) != 1 or not (cause.float32 and cause.function.meet_tensors(everywhere)):
         return
     if calls and alone and len(everywhere) <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
@@ -175,7 +176,7 @@ def condition_advice(cause: Cause) -> Iterable[Advice]:
 def _of_math(node: ast.AST, source: str) -> bool:
     """Whether this is a call of `math` that reads the number."""
     called = isinstance(node, ast.Call) and root_of(node.func) == "math"
-    return called and any(isinstance(one, ast.Name) and one.id == source for one in ast.walk(node))
+    return called and any(one.id == source for one in nodes_of(ast.Name, node))
 
 
 _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)

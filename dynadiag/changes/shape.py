@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from dynadiag.changes.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
@@ -13,6 +13,7 @@ from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted, root_of
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_torch_function
+from dynadiag.source.tree import ids_in, mentions, nodes_in, nodes_of, parameters_of, written_names
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
@@ -78,10 +79,10 @@ def _why_not_carried(place: Place, functions: Mapping[str, FunctionText] = _NONE
     """
     if place.inside(ast.For, ast.While) and not isinstance(place.statement(), ast.For | ast.While):
         return "this line is in a loop, in which each iteration has a size of its own"
-    own = {id(node) for node in ast.walk(place.statement() or ast.Pass())}
+    own = ids_in(place.statement())
     reached = list(_reached(place))
     names = carried_names(place, reached)
-    products = [child for child in reached if _is_product(child) and (id(child) in own or _mentions((child,), names))]
+    products = [child for child in reached if _is_product(child) and (id(child) in own or mentions(names, child))]
     if len(products) > 1 and not place.no_gradient:  # the backward of the second one failed (AOTAutograd of 2.11)
         return f"the gradient of {quoted(place.whole(products[1]))} may fail in a graph that does not know it"
     return _why_not_sized(place, reached, own, names, functions)
@@ -97,7 +98,7 @@ def _why_not_sized(
     """The first of the nodes that may need a size in Python: one of the row itself (`own`), or one that reads one of the `names`."""
     for node in nodes:
         asked = _asked(node)
-        if asked and (_mentions(asked, names) or (id(node) in own and any(_computes(child, node) for child in asked))):
+        if asked and (mentions(names, *asked) or (id(node) in own and any(_computes(child, node) for child in asked))):
             return f"{quoted(place.whole(node))} may need that length in Python"
         if not isinstance(node, ast.Call):
             if _is_stored_by_key(place, node):
@@ -105,14 +106,14 @@ def _why_not_sized(
             continue
         if (dotted(node.func) or "").endswith(_CHECKS) and any(keyword.arg == "weight" for keyword in node.keywords):
             return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
-        if _UNSURE.search(_last(node)) and (id(node) in own or _mentions((node,), names)):
+        if _UNSURE.search(_last(node)) and (id(node) in own or mentions(names, node)):
             return f"{quoted(place.whole(node))} may fail in a graph that does not know it"
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "appendleft", "extend"):
             if made_here(place, node) and node.func.attr != "extend":
                 return f"{quoted(place.whole(node))} puts it into a list, and what becomes of that is not followed"
             return f"{quoted(place.whole(node))} may make a container larger, {_ANEW}"
         called = _last(node)
-        if called in functions and (id(node) in own or _mentions((node,), names)) and _may_ask_inside(functions, called):
+        if called in functions and (id(node) in own or mentions(names, node)) and _may_ask_inside(functions, called):
             return f"{quoted(place.whole(node))} may need that length in Python"
     return None
 
@@ -145,7 +146,7 @@ def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
 
 def _computes(asked: ast.AST, node: ast.AST) -> bool:
     """Whether what is asked for contains an operator, besides the node that asks: `len(x.nonzero())`, but not `len(self.codes)`."""
-    return any(isinstance(child, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and child is not node for child in ast.walk(asked))
+    return any(isinstance(child, ast.Call | ast.Subscript | ast.BinOp | ast.Compare) and child is not node for child in nodes_in(asked))
 
 
 def _may_ask_inside(functions: Mapping[str, FunctionText], name: str) -> bool:
@@ -153,38 +154,24 @@ def _may_ask_inside(functions: Mapping[str, FunctionText], name: str) -> bool:
     function = functions[name].parsed()
     if function is None:
         return True
-    given = {one.arg for one in ast.walk(function.node.args) if isinstance(one, ast.arg)} - {"self"}
+    given = parameters_of(function.node.args) - {"self"}
     place = Place(function.node, function.code, imports=function.imports, row=function.node.lineno)
-    nodes = [one for statement in function.node.body for one in ast.walk(statement)]
+    nodes = list(nodes_in(*function.node.body))
     return _why_not_sized(place, nodes, frozenset(), carried_names(place, nodes, given), _NONE) is not None
 
 
 def carried_names(place: Place, nodes: Sequence[ast.AST], names: Set[str] = frozenset()) -> Set[str]:
     """The names that have what the row computes, or something made of it: all that a statement with one of them stores."""
-    found = set(names) if names else _stored((place.statement(),))
+    found = set(names) if names else written_names((place.statement(),))
     statements = [
         node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr | ast.withitem)
     ]
     for _ in range(_MOST_STEPS):
-        more = {name for statement in statements if _mentions((statement,), found) for name in _stored((statement,))}
+        more = {name for statement in statements if mentions(found, statement) for name in written_names((statement,))}
         if more <= found:
             break
         found |= more
     return found
-
-
-def _stored(nodes: Iterable[ast.AST | None]) -> set[str]:
-    """The names and attributes that get another value; of `x[i] = y` the name of the container."""
-    found: set[str] = set()
-    for child in (inner for node in nodes if node is not None for inner in ast.walk(node)):
-        if isinstance(child, ast.Name | ast.Attribute | ast.Subscript) and isinstance(child.ctx, ast.Store):
-            name = dotted(child.value if isinstance(child, ast.Subscript) else child)
-            found.update(() if name is None else (name,))
-    return found
-
-
-def _mentions(nodes: Iterable[ast.AST], names: Set[str]) -> bool:
-    return any(isinstance(child, ast.Name | ast.Attribute) and dotted(child) in names for node in nodes for child in ast.walk(node))
 
 
 def _is_stored_by_key(place: Place, node: ast.AST) -> bool:
@@ -199,7 +186,7 @@ def _reached(place: Place) -> Iterator[ast.AST]:
     """All nodes of the row's statement and of those that may come behind it: none behind a `return`."""
     inner: ast.AST | None = place.statement()
     if place.inside(ast.For, ast.While, ast.Try):
-        yield from (*ast.walk(inner or ast.Pass()), *place.behind())
+        yield from (*nodes_in(inner), *place.behind())
         return
     rest: list[ast.AST] = [] if inner is None else [inner]
     while inner is not None and not any(isinstance(child, ast.Return | ast.Raise) for child in rest):
@@ -209,12 +196,12 @@ def _reached(place: Place) -> Iterator[ast.AST]:
         rest += block[block.index(inner) + 1 :] if block else []
         inner = None if parent is place.node else parent
     for node in rest:
-        yield from ast.walk(node)
+        yield from nodes_in(node)
 
 
 def _of_numpy(place: Place) -> ast.Call | None:
     """The first call of NumPy's from the row on: torch's own versions ask for sizes (`np.bincount` for an empty one, torch 2.15)."""
-    found = (one for one in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(one, ast.Call))
+    found = (one for one in (*nodes_in(place.statement()), *place.behind()) if isinstance(one, ast.Call))
     return next((one for one in found if root_of(one.func) == "numpy"), None)
 
 
@@ -261,10 +248,10 @@ def _is_of_call(place: Place, name: str) -> bool:
     """Whether the name may have values of each call's own: an argument, or made from one. A dictionary with such keys grows, and each place
     of a list is another version.
     """
-    given = {node.arg for node in ast.walk(place.node) if isinstance(node, ast.arg)} - {"self"} - place.texts
-    loops = [child for child in ast.walk(place.node) if isinstance(child, ast.For | ast.comprehension)]
-    iterated = [loop.iter for loop in loops if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(loop.target))]
-    made = {each.id for expression in (*place.values(name), *iterated) for each in ast.walk(expression) if isinstance(each, ast.Name)}
+    given = parameters_of(place.node) - {"self"} - place.texts
+    loops = [child for child in nodes_in(place.node) if isinstance(child, ast.For | ast.comprehension)]
+    iterated = [loop.iter for loop in loops if any(each.id == name for each in nodes_of(ast.Name, loop.target))]
+    made = {each.id for expression in (*place.values(name), *iterated) for each in nodes_in(expression) if isinstance(each, ast.Name)}
     return name in given or any(text in given or (text != name and place.is_local(text)) for text in made)
 
 
@@ -286,7 +273,7 @@ def leaves_to_torch(place: Place) -> bool:
     first = place.statement()
     if first is None or place.inside(ast.For, ast.While, ast.Try):
         return False
-    nodes = (*ast.walk(first), *place.behind())
+    nodes = (*nodes_in(first), *place.behind())
     unsure = any(isinstance(node, ast.Call) and _UNSURE.search(_last(node)) for node in nodes) or sum(map(_is_product, nodes)) > 1
     return not unsure and not any(_may_ask(place, child) for child in nodes)
 
@@ -295,7 +282,7 @@ def calls_only_torch(place: Place, *also: str) -> bool:
     """Whether from the row on the function calls nothing else but what is named in `also`, or is in a module of that name: what it calls
     may break the graph that now reaches it.
     """
-    calls = (node for node in (*ast.walk(place.statement() or ast.Pass()), *place.behind()) if isinstance(node, ast.Call))
+    calls = (node for node in (*nodes_in(place.statement()), *place.behind()) if isinstance(node, ast.Call))
     return not any(_is_unknown(place, call) for call in calls if not _is_named(call, also))
 
 

@@ -12,6 +12,7 @@ import libcst as cst
 from dynadiag.changes.edits import Edit, alone, with_value
 from dynadiag.errors import EditError
 from dynadiag.source.torch_names import REDUCTIONS
+from dynadiag.source.tree import names_in, nodes_of, reads_in
 
 
 def read_once(file: str, text: str, row: int) -> Edit:
@@ -21,14 +22,12 @@ def read_once(file: str, text: str, row: int) -> Edit:
     no such line is there: a reduction to one number, alone on the right of its name.
     """
     tree = ast.parse(text)
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= row <= (node.end_lineno or node.lineno)]
+    statements = [node for node in nodes_of(ast.stmt, tree) if node.lineno <= row <= (node.end_lineno or node.lineno)]
     statement = max(statements, key=lambda child: child.lineno, default=None)
     if statement is None:
         raise EditError("the line is not there")
-    names = {
-        descendant.id for descendant in ast.walk(statement) if isinstance(descendant, ast.Name) and isinstance(descendant.ctx, ast.Load)
-    }
-    made = [part for part in ast.walk(tree) if isinstance(part, ast.Assign) and _made(part) in names]
+    names = reads_in(statement)
+    made = [part for part in nodes_of(ast.Assign, tree) if _made(part) in names]
     if len(made) != 1:
         raise EditError("no line is known that makes the tensor which is used as a number")
     old = alone(text, made[0])
@@ -39,11 +38,11 @@ def read_once(file: str, text: str, row: int) -> Edit:
 def read_outside(file: str, text: str, row: int) -> Edit | None:
     """The line at a row that reads a number which an `if` of the module asks for, without its capture; None where it is no such line."""
     tree = ast.parse(text)
-    read = next((node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno == row == node.end_lineno), None)
+    read = next((node for node in nodes_of(ast.Assign, tree) if node.lineno == row == node.end_lineno), None)
     if read is None or not ast.unparse(read.value).endswith(".item()") or not isinstance(read.targets[0], ast.Name):
         return None
-    tests = [child.test for child in ast.walk(tree) if isinstance(child, ast.If)]
-    asked = {descendant.id for test in tests for descendant in ast.walk(test) if isinstance(descendant, ast.Name)}
+    tests = [child.test for child in nodes_of(ast.If, tree)]
+    asked = names_in(*tests)
     if read.targets[0].id not in asked or not any(_is_torch(statement) for statement in tree.body):
         return None
     old = alone(text, read)

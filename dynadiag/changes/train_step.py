@@ -12,6 +12,7 @@ from dynadiag.changes.shape import calls_only_torch
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
+from dynadiag.source.tree import calls_in, ids_in, nodes_in, nodes_of
 
 _KEEPS_HISTORY = (2, 11)
 _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
@@ -92,7 +93,7 @@ def _makes_optimizer(line: SourceLine) -> bool:
 
 def _computes_gradient(place: Place) -> bool:
     """Whether the function calls a `backward()` or something of `torch.autograd`."""
-    attributes = [node for node in ast.walk(place.node) if isinstance(node, ast.Attribute)]
+    attributes = list(nodes_of(ast.Attribute, place.node))
     return any(attribute.attr == "backward" or "autograd" in (dotted(attribute) or "").split(".")[:-1] for attribute in attributes)
 
 
@@ -124,7 +125,7 @@ def compiled_name(model: str) -> str:
 
 def _wants_gradient(place: Place) -> bool:
     """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
-    names = {node.attr for node in ast.walk(place.node) if isinstance(node, ast.Attribute)}
+    names = {node.attr for node in nodes_of(ast.Attribute, place.node)}
     return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
 
 
@@ -168,13 +169,13 @@ def _is_plain_loop(place: Place) -> bool:
     asks = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.Try, ast.With, ast.JoinedStr, ast.comprehension, ast.Lambda)
     return plain and not any(
         isinstance(descendant, asks) or (isinstance(descendant, ast.For) and id(descendant) not in loops)
-        for descendant in ast.walk(place.node)
+        for descendant in nodes_in(place.node)
     )
 
 
 def _traced(context: BreakContext, place: Place) -> list[str]:
     """The modules that the function also calls before the line: Dynamo has traced them up to it."""
-    calls = (node for node in ast.walk(place.node) if isinstance(node, ast.Call) and node.lineno < place.row)
+    calls = (node for node in calls_in(place.node) if node.lineno < place.row)
     return [name for call in calls if (name := dotted(call.func)) in context.modules]
 
 
@@ -184,11 +185,9 @@ def _requires_inside(context: BreakContext, place: Place, *, made: bool) -> str 
     With `trace_autograd_ops` torch 2.15 takes it into the graph for a tensor that the function has made, not for an input; 2.11 for none.
     `made`: also those that it has made, which torch 2.15 refuses where an output goes back to one (GB8985).
     """
-    found = [node for node in ast.walk(place.node) if isinstance(node, ast.Attribute) and node.attr in ("requires_grad_", "requires_grad")]
+    found = [node for node in nodes_of(ast.Attribute, place.node) if node.attr in ("requires_grad_", "requires_grad")]
     if not made and (context.torch is None or context.torch >= _MAKES_LEAVES):
-        stores = [
-            (child.id, child.lineno) for child in ast.walk(place.node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
-        ]
+        stores = [(child.id, child.lineno) for child in nodes_of(ast.Name, place.node) if isinstance(child.ctx, ast.Store)]
         found = [
             attribute
             for attribute in found
@@ -215,14 +214,12 @@ def _traced_as_well(place: Place) -> Iterator[ast.stmt]:
     """The statements behind this one that compute a gradient too and keep the history, or leave none of it behind them: the option traces
     each of them (2.11 and 2.15).
     """
-    behind = (
-        node for node in ast.walk(place.node) if isinstance(node, ast.Assign) and node.lineno > place.row and len(_gradients(node)) == 1
-    )
+    behind = (node for node in nodes_of(ast.Assign, place.node) if node.lineno > place.row and len(_gradients(node)) == 1)
     yield from (child for child in behind if _keeps_history(child) or _keeps_its_graph(replace(place, row=child.lineno)) is None)
 
 
 def _gradients(statement: ast.stmt) -> list[ast.Call]:
-    found = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    found = calls_in(statement)
     return [call for call in found if dotted(call.func) in ("torch.autograd.grad", "autograd.grad")]
 
 
@@ -236,7 +233,7 @@ def _keeps_history(statement: ast.stmt) -> bool:
 def _keeps_its_graph(place: Place) -> str | None:
     """What the function computed up to the gradient and still has behind it, other than by `.detach()`; None where there is nothing."""
     own = place.statement()
-    before = [child for child in ast.walk(place.node) if getattr(child, "lineno", place.row) < place.row]
+    before = [child for child in nodes_in(place.node) if getattr(child, "lineno", place.row) < place.row]
     stored = next(
         (
             descendant
@@ -248,7 +245,7 @@ def _keeps_its_graph(place: Place) -> str | None:
     if stored is not None:
         return place.text(stored)
     names = {part.id for part in before if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    inside = {id(item) for item in ast.walk(own or ast.Pass())}
+    inside = ids_in(own)
     for node in place.behind():
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and id(node) not in inside:
             around = (each.func for each in place.around(node) if isinstance(each, ast.Call))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit, alone
 from dynadiag.errors import EditError
+from dynadiag.source.tree import calls_in, nodes_of
 
 SLUG = "compile-model-apart"
 _NAMES = ("state_dict", "named_parameters", "named_buffers", "named_modules", "isinstance", "type(", "torch.save", "__class__")
@@ -27,7 +28,7 @@ def compiled_apart(file: str, text: str, function: str, model: str, names: Proof
     Raises EditError for anything else.
     """
     tree = ast.parse(text)
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == model and isinstance(node.ctx, ast.Store)]
+    made = [node for node in nodes_of(ast.Name, tree) if node.id == model and isinstance(node.ctx, ast.Store)]
     binds = [
         statement
         for statement in tree.body
@@ -59,7 +60,7 @@ def _step(file: str, text: str, tree: ast.Module, function: str, watch: str) -> 
                 raise EditError("the decorator is given more than options")
             old = (f"@{ast.unparse(decorator)}",)
             return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{watch}",)), _options(call)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.compile" and node.args]
+    calls = [node for node in calls_in(tree) if ast.unparse(node.func) == "torch.compile" and node.args]
     calls = [item for item in calls if ast.unparse(item.args[0]) == function]
     holders = [child for child in tree.body if isinstance(child, ast.Assign) and child.value in calls]
     if len(calls) != 1 or len(holders) != 1 or len(calls[0].args) != 1:

@@ -21,6 +21,7 @@ from dynadiag.fix.torch_name import with_torch_named
 from dynadiag.model.clauses import Unadvised
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.source.imports import TORCH
+from dynadiag.source.tree import holds, nodes_in
 
 _SKIPS = "compiled calls no longer do this"
 _LATER = "another exception is raised, and later"
@@ -135,7 +136,7 @@ def has_branch(edit: Edit) -> bool:
             tree = ast.parse(rows)
         except SyntaxError:
             continue
-        return any(isinstance(node, ast.If | ast.IfExp) for node in ast.walk(tree))
+        return holds(tree, ast.If, ast.IfExp)
     return bool(edit.old)
 
 
@@ -176,7 +177,7 @@ def _check_names(tree: ast.Module, advice: Advice) -> None:
 
 
 def _check_reads(tree: ast.Module, span: Span) -> None:
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = [node for node in nodes_in(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     around = [item for item in inside if item.lineno <= span.begin <= (item.end_lineno or 0)]
     function = max(around, key=lambda element: element.lineno, default=None)
     why = "the line is in no function" if function is None else legality.why_not_kept(function, range(span.begin, span.end))

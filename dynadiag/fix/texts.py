@@ -16,6 +16,7 @@ from dynadiag.errors import EditError
 from dynadiag.fix.inside.running import CHOOSE, SELECT
 from dynadiag.fix.torch_name import names_of_torch
 from dynadiag.source.imports import TORCH
+from dynadiag.source.tree import nodes_in, nodes_of
 
 Mark = tuple[int, int, str, str]
 """A line, a column in bytes, what is put there, and the change that it is for."""
@@ -75,7 +76,7 @@ def _check_apart(spans: Sequence[Span]) -> None:
 
 
 def _condition(text: str, span: Span, candidate: Candidate) -> Iterator[Mark]:
-    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If | ast.IfExp) and span.begin <= node.lineno < span.end]
+    inside = [node for node in nodes_in(ast.parse(text)) if isinstance(node, ast.If | ast.IfExp) and span.begin <= node.lineno < span.end]
     first = min(inside, key=lambda node: (node.lineno, node.col_offset), default=None)
     if first is None:
         raise EditError("the branch is not where it was recorded")
@@ -84,7 +85,7 @@ def _condition(text: str, span: Span, candidate: Candidate) -> Iterator[Mark]:
 
 
 def _selected(text: str, span: Span, candidate: Candidate) -> Iterator[Mark]:
-    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and span.begin <= node.lineno < span.end]
+    inside = [node for node in nodes_of(ast.stmt, ast.parse(text)) if span.begin <= node.lineno < span.end]
     names: set[str] = set()
     for node in inside:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "taken":

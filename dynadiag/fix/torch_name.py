@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dynadiag.changes.edits import Edit
 from dynadiag.source.imports import TORCH, uses_torch, with_torch_as
+from dynadiag.source.tree import children_of, nodes_in
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -30,14 +31,14 @@ def names_of_torch(text: str, line: int | None) -> list[str]:
     tree = ast.parse(text)
     scopes: list[ast.AST] = [tree]
     if line is not None:
-        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))  # outer ones first
+        functions = (node for node in nodes_in(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))  # outer ones first
         scopes += [function for function in functions if function.lineno <= line <= (function.end_lineno or 0)]
     return [name for scope in reversed(scopes) for name in _bound(scope)]
 
 
 def _bound(scope: ast.AST) -> Iterator[str]:
     """The names by which imports of a scope bind torch itself, not those of scopes inside."""
-    for child in ast.iter_child_nodes(scope):
+    for child in children_of(scope):
         if isinstance(child, ast.Import):
             for name in child.names:
                 if name.name == TORCH or (name.asname is None and name.name.startswith(f"{TORCH}.")):

@@ -17,6 +17,7 @@ from dynadiag.model.report import Advice, Finding, PassResult
 from dynadiag.model.run import BreakEvent, Problem, Run
 from dynadiag.passes.base import Priority
 from dynadiag.source.line import parse_line
+from dynadiag.source.tree import holds
 from dynadiag.trace.break_text import parse_reason
 from dynadiag.trace.stacks import printed_stack
 
@@ -108,5 +109,5 @@ def _of_same_break(problem: Problem, place: Location, run: Run) -> tuple[tuple[A
 def _branch(place: Location, message: str) -> str | None:
     """The id of a branch on a value that tracing does not know, where the line has one."""
     tree = parse_line(place.code).tree
-    asks = tree is not None and any(isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert) for node in ast.walk(tree))
+    asks = tree is not None and holds(tree, ast.If, ast.While, ast.IfExp, ast.Assert)
     return "GB0170" if asks and _UNDECIDED.search(message) else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dynadiag.facts.user_frames import resume_line
 from dynadiag.model.run import Frame, Run
 from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.tree import children_of
 
 ON_STACK = "___stack"
 _ON_STACK = re.compile(rf"{ON_STACK}(?P<index>\d{{1,6}})(?P<rest>[\w.()\[\]]*)")
@@ -135,7 +136,7 @@ def _below(node: ast.expr, line: SourceLine) -> int | None:
 
 def _evaluated_before(child: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
     """The operands of the parent that wait on the stack while the child is evaluated."""
-    for node in ast.iter_child_nodes(parent):
+    for node in children_of(parent):
         if node is child:
             return
         if isinstance(node, ast.expr | ast.keyword):
