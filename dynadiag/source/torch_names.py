@@ -319,7 +319,7 @@ def is_of_torch(name: str | None) -> bool:
 
 
 _FUNCTIONS = frozenset(("torch", "torch.nn.functional"))
-_MORE_FUNCTIONS = frozenset(("torch.fft", "torch.linalg", "torch.nn.init", "torch.special"))
+_MORE_FUNCTIONS = frozenset(("torch.autograd", "torch.fft", "torch.linalg", "torch.nn.init", "torch.special"))
 
 
 def names_with(
