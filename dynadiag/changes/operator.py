@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from dynadiag.changes.edits import Edit, codes
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
+from dynadiag.source.python_names import COMPUTES
 from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
 from dynadiag.source.tree import holds, ids_in, names_in, nodes_in, nodes_of
 
 PREFIX = "dynadiag_operator_"
-_OF_PYTHON = frozenset(("range", "len", "enumerate", "zip", "int", "float", "bool", "min", "max", "abs", "reversed"))
 _DATA = DATA_DEPENDENT | VALUES_ALONE
 _MAKES = FACTORIES | {"tensor"}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -268,7 +268,7 @@ def _check_computes(node: ast.expr) -> None:
     """Raise EditError where an expression may have an effect."""
     if isinstance(node, ast.Call):
         last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
-        known = last in _OF_PYTHON if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
+        known = last in COMPUTES if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
         foreign = owner is not None and owner.startswith(("self", "math", "np", "numpy", "random"))
         if not known or foreign or any(keyword.arg in (None, "out", "generator") for keyword in node.keywords):
             raise EditError(f"`{ast.unparse(node)}` may do more than compute")
@@ -314,7 +314,7 @@ def _given(tree: ast.Module, function: _Function, inside: Sequence[ast.stmt]) ->
                 raise EditError(f"`{name}` is assigned both outside and inside of the lines that depend on data")
         elif name in known and name not in ("self", "cls"):
             found.append(name)
-        elif name not in _OF_PYTHON | {"torch"} or not _is_torch(tree):
+        elif name not in COMPUTES | {"torch"} or not _is_torch(tree):
             raise EditError(f"the lines that depend on data use `{name}`")
     return tuple(found)
 

@@ -12,6 +12,7 @@ from dynadiag.model.report import Advice
 from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted, root_of
 from dynadiag.source.place import Place
+from dynadiag.source.python_names import LISTS, NEEDS_SIZE
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_torch_function
 from dynadiag.source.tree import ids_in, mentions, nodes_in, nodes_of, parameters_of, written_names
 
@@ -21,14 +22,8 @@ _NOT_IN_GRAPHS = (
     ("ctc_loss", "the operator reads lengths on the host, and no option lets a graph contain it"),
     ("lstsq", "no option lets a graph contain `lstsq`"),
 )
-# Uses of what a size is unknown of that Python makes itself: lists, loops and numbers of unknown length end the program or break again.
 _METHODS = HOST_READS | SPLITS
-_BY_PYTHON = frozenset(
-    (
-        "len", "list", "tuple", "set", "sorted", "sum", "max", "min", "any", "all", "map", "int", "float", "bool", "str", "range", "zip",
-        "print", "enumerate", *(f"torch.{name}" for name in SPLITS),
-    )
-)  # fmt: skip
+_BY_PYTHON = NEEDS_SIZE | {f"torch.{name}" for name in SPLITS}
 _CHECKS = ("cross_entropy", "nll_loss")  # `Could not guard on data-dependent expression Eq(u0, 3)` (torch 2.15)
 
 _NONE: Mapping[str, FunctionText] = MappingProxyType({})
@@ -41,11 +36,6 @@ _UNSURE = re.compile(
 _ANEW = "and in a graph each size would be another version of the whole function"
 _MAKE = frozenset(f"torch.{name}" for name in FACTORIES & TAKES_UNKNOWN_SIZES)
 _OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
-# What needs a size that a graph does not know: the program ends, or breaks again.
-_NUMBERS, _OF_PYTHON = (
-    frozenset(("int", "float")),
-    frozenset(("bool", "dict", "enumerate", "len", "list", "max", "min", "range", "tuple", "zip")),
-)
 _ASKS = (ast.For, ast.While, ast.comprehension, ast.If, ast.IfExp, ast.Assert, ast.JoinedStr, ast.BoolOp, ast.Lambda, ast.With, ast.Yield)
 
 
@@ -295,7 +285,7 @@ def _is_named(call: ast.Call, names: Container[str]) -> bool:
 
 
 def _may_ask(place: Place, node: ast.AST) -> bool:
-    return isinstance(node, _ASKS) or _is_unknown(place, node) or (isinstance(node, ast.Call) and dotted(node.func) in _OF_PYTHON)
+    return isinstance(node, _ASKS) or _is_unknown(place, node) or (isinstance(node, ast.Call) and dotted(node.func) in LISTS)
 
 
 def _is_unknown(place: Place, node: ast.AST) -> bool:
@@ -305,7 +295,7 @@ def _is_unknown(place: Place, node: ast.AST) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr == "append" and isinstance(place.parent(node), ast.Expr):
         return False
     method = isinstance(node.func, ast.Attribute) and node.func.attr not in _METHODS - {"item"} and place.is_tensor(node.func.value)
-    return not (is_torch_function(name) or name in _NUMBERS or name in _OF_PYTHON or method)
+    return not (is_torch_function(name) or name in LISTS | {"int", "float"} or method)
 
 
 def _masked(context: BreakContext) -> Iterator[Advice]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 
 from dynadiag.source.line import dotted
+from dynadiag.source.python_names import TAKES_BOTH
 from dynadiag.source.torch_names import FACTORIES, TAKES_SIZES, is_torch_function, torch_function
 
 _MAKES = FACTORIES | {"tensor", "as_tensor"}
-# Calls that take a number or a tensor alike; torch's own functions and methods of tensors do too.
-_TAKES_BOTH = frozenset(("sum", "abs", "zip", "enumerate", "reversed", "list", "tuple"))
 _TAKES_OUT = frozenset(("next", "pop", "popleft", "popitem", "send", "read", "readline"))
 _COLLECTS = frozenset(("append", "add", "insert", "extend", "update", "setdefault", "put", "push", "appendleft", "remove", "discard"))
 
@@ -34,7 +33,7 @@ def takes_tensors(call: ast.Call, argument: ast.AST | None = None) -> bool:
             and not isinstance(call.func.value, ast.Constant)
             and name.partition(".")[0] not in ("math", "numpy")
         )
-    return name in _TAKES_BOTH
+    return name in TAKES_BOTH
 
 
 def changes_something(call: ast.Call) -> bool:

@@ -19,6 +19,7 @@ from dynadiag.source.calls import takes_tensors
 from dynadiag.source.function import Function, Use, parse_function
 from dynadiag.source.imports import imports_of
 from dynadiag.source.line import SourceLine, dotted, parse_line
+from dynadiag.source.python_names import GIVES_NO_TENSOR
 from dynadiag.source.torch_names import (
     ANSWERS,
     EACH,
@@ -40,7 +41,7 @@ _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _MOST_STEPS = 6
 _MODULES = frozenset(("functools", "itertools", "math", "numpy", "operator", "os", "random", "time", "torch"))
 _OF_NUMBERS = _MODULES - {"torch"}
-_NO_TENSORS = HOST_READS | PROPERTIES | {"len", "int", "float", "bool", "str", "list", "tuple", "dict"}
+_NO_TENSORS = HOST_READS | PROPERTIES | GIVES_NO_TENSOR
 _NOT_TENSORS = ANSWERS | PROPERTIES | {"is_tensor", "Size", "Generator"}
 
 _NO_ROOTS: Mapping[str, str] = MappingProxyType({})

@@ -12,13 +12,9 @@ from typing import TypeGuard
 
 from dynadiag.source.function import Function
 from dynadiag.source.line import SourceLine, dotted, root_of
+from dynadiag.source.python_names import CASTS, KEEPS_SYMBOL, NEEDS_VALUE
 from dynadiag.source.torch_names import is_of_torch
 
-_CASTS = ("float", "int", "bool")
-_BUILTINS = frozenset(
-    ("divmod", "enumerate", "format", "hash", "iter", "list", "map", "next", "print", "range", "repr", "round", "str", "zip")
-)
-_SYMBOLIC = frozenset(("abs", "bool", "float", "int", "len", "math.ceil", "math.floor", "math.sqrt", "max", "min", "sum", "tuple"))
 _MOST_STEPS = 6
 
 
@@ -79,9 +75,9 @@ def _needs(node: ast.AST, known: set[str], tensors: set[str], *, sizes: bool) ->
     if not isinstance(node, ast.Call) or not any(_mentions(argument, known, sizes=sizes) for argument in (*node.args, *node.keywords)):
         return False
     name = dotted(node.func) or ""
-    if name in _BUILTINS:
+    if name in NEEDS_VALUE:
         return True
-    if name in _SYMBOLIC or is_of_torch(name):
+    if name in KEEPS_SYMBOL or is_of_torch(name):
         return False
     return not isinstance(node.func, ast.Attribute) or name.partition(".")[0] in ("self", "math", "numpy")
 
@@ -97,7 +93,7 @@ def is_item(node: ast.AST) -> TypeGuard[ast.Call]:
 
 def scalar_calls(line: SourceLine) -> list[ast.Call]:
     """All reads on the line: calls of `.item()`, or, where there is none, the first cast of something that is no constant."""
-    casts = [call for call in line.calls(*_CASTS) if len(call.args) == 1 and not isinstance(call.args[0], ast.Constant)]
+    casts = [call for call in line.calls(*CASTS) if len(call.args) == 1 and not isinstance(call.args[0], ast.Constant)]
     around = {id(call.args[0]): call for call in casts}
     methods = [around.get(id(call), call) for call in line.methods("item") if not call.args]
     return methods or casts[:1]
