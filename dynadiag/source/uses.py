@@ -13,7 +13,7 @@ from typing import TypeGuard
 from dynadiag.source.function import Function
 from dynadiag.source.line import SourceLine, dotted, root_of
 from dynadiag.source.python_names import CASTS, KEEPS_SYMBOL, NEEDS_VALUE
-from dynadiag.source.torch_names import is_of_torch
+from dynadiag.source.torch_names import is_torch_function
 
 _MOST_STEPS = 6
 
@@ -77,7 +77,7 @@ def _needs(node: ast.AST, known: set[str], tensors: set[str], *, sizes: bool) ->
     name = dotted(node.func) or ""
     if name in NEEDS_VALUE:
         return True
-    if name in KEEPS_SYMBOL or is_of_torch(name):
+    if name in KEEPS_SYMBOL or is_torch_function(name):
         return False
     return not isinstance(node.func, ast.Attribute) or name.partition(".")[0] in ("self", "math", "numpy")
 
