@@ -29,6 +29,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("DYNADIAG_TESTS_SHORT_PROCESSES", "1")
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process of the tests would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# nohup does the same with a hang-up. The tests stay deaf to it, but the processes that they start are not: a handler ends at exec.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 settings.load_profile("ci")
 
 
