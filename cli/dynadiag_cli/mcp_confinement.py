@@ -27,7 +27,9 @@ _PIECES = (re.compile(r"[\s\"'`]+"), re.compile(r"[\s\"'`=:,;|&()<>\[\]{}]+"), r
 """Where a path may begin and end: between quotes; behind an option and in lists; behind whatever is no letter of a plain path."""
 _BEFORE_PATH = re.compile(r"[^\w./~$*?\[-]+")
 _WILD = re.compile(r"[*?\[]")
-_MOST_MATCHES = 10_000
+_MOST_MATCHES, _MOST_STEPS = 10_000, 200_000
+"""What the patterns of a call may match in all, and the parts of those paths: each is looked at."""
+_MOST_DECODED = 4
 _SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+?(?=[/~]|\.\.|\$)")
 
 
@@ -60,6 +62,8 @@ class Confinement:
         if with_graph and mark and not Path(word).exists() and Path(path).exists():
             return f"{self._from_here(self.check_place(path))}#{graph}", False
         try:
+            if Path(found).exists() and not (Path(found).is_file() or Path(found).is_dir()):
+                raise UsageError(f"{clean(word)} is neither a file nor a folder")
             return found, not is_recording(Path(found))
         except (DynadiagError, OSError, ValueError) as error:
             raise UsageError(error.message if isinstance(error, DynadiagError) else f"cannot read {clean(word)}: {error}") from None
@@ -82,10 +86,11 @@ class Confinement:
             raise UsageError(f"{clean(target)} is a run or a log and takes no arguments: leave args out")
         if sum(map(len, words)) > LONGEST_LINE or any(len(word) > LONGEST_WORD for word in words):
             raise UsageError(f"args are too long: at most {LONGEST_WORD:,} characters each, and {LONGEST_LINE:,} together")
+        room = _Room()
         for word in words:
             if not _encodable(word):
                 raise UsageError(f"{clean(ascii(word))} cannot be an argument of a program")
-            self._check_word(word)
+            self._check_word(word, room)
 
     def check_script_of_run(self, run: str) -> None:
         """Raise UsageError where what `fix` of a run starts, as it was recorded, is outside the folders or no Python of the server."""
@@ -94,13 +99,15 @@ class Confinement:
             return
         self.check_place(info.cwd)
         command = info.command or ()
+        room = _Room()
         for word in command[1:]:
-            self._check_word(word, base=info.cwd)
+            self._check_word(word, room, base=info.cwd)
         if command:
             self._check_launch(run, command, info.cwd)
 
     def _check_launch(self, run: str, command: Sequence[str], folder: str) -> None:
-        from dynadiag.fix.launch import split  # it imports most of dynadiag
+        from dynadiag.fix.baseline import script_of_module  # these import most of dynadiag
+        from dynadiag.fix.launch import split
 
         pythons = [sys.executable, *self.pythons.values()]
         program = shutil.which(command[0])
@@ -108,9 +115,11 @@ class Confinement:
         if program is None or not any((_is_next_to if is_launcher else _is_same)(program, python) for python in pythons):
             allowed = "torchrun of such a Python" if is_launcher else "Python of the server, and none that it was given with --python"
             raise UsageError(f"{clean(run)} was recorded with {clean(command[0])}, which is no {allowed}: name the script instead")
-        launch, _ = split(command, Path(folder))
+        launch, behind = split(command, Path(folder))
         if any(word.startswith(("--no-", "--no_")) for word in launch):  # argparse takes any beginning of --no-python
             raise UsageError(f"{clean(run)} was recorded with --no-python, which starts other programs: name the script instead")
+        if len(behind) > 1 and behind[0] == "-m":  # what PYTHONPATH leads to may lie anywhere
+            self.check_place(str(script_of_module(behind[1], Path(folder))))
 
     def checked_python(self, name: str | None) -> str | None:
         """The interpreter, if it is one of the list."""
@@ -124,22 +133,26 @@ class Confinement:
         known = f"it has: {', '.join(self.pythons.values())}" if self.pythons else "it was started with none"
         raise UsageError(f"{clean(name)} is no interpreter that the server was given with --python; {known}")
 
-    def _check_word(self, word: str, *, base: str | None = None) -> None:
+    def _check_word(self, word: str, room: _Room, *, base: str | None = None) -> None:
         for path in _paths_in(word):
             self.check_place(path, base=base)
             if "/" in path and _WILD.search(path):
-                self._check_matches(path, base=base)
+                self._check_matches(path, room, base=base)
 
-    def _check_matches(self, pattern: str, *, base: str | None) -> None:
+    def _check_matches(self, pattern: str, room: _Room, *, base: str | None) -> None:
         """The same for what a pattern matches, folder by folder: what is behind a link need not be there yet."""
         parts = pattern.split("/")
         for count in range(1, len(parts) + 1):
             if not _WILD.search(parts[count - 1]):
                 continue
             found = glob.iglob("/".join(parts[:count]), root_dir=base or self.folders[0], include_hidden=True)  # noqa: PTH207 - as programs do
-            for number, path in enumerate(found):
-                if number >= _MOST_MATCHES:
-                    raise UsageError(f"{clean(pattern)} matches more than {_MOST_MATCHES:,} files: name fewer")
+            for path in found:
+                room.matches -= 1
+                room.steps -= len(parts)
+                if room.matches < 0 or room.steps < 0:
+                    raise UsageError(
+                        f"{clean(pattern, limit=200)} matches more than {_MOST_MATCHES:,} files, or in folders too deep: name fewer"
+                    )
                 self.check_place("/".join([path, *parts[count:]]), base=base)
 
     def check_place(self, path: str, *, base: str | None = None) -> str:
@@ -153,6 +166,14 @@ class Confinement:
                 f"{clean(path)} is outside the folder of the server ({self.folders[0]}); --allow-path DIR, given at its start, allows more"
             )
         return real
+
+
+@dataclass
+class _Room:
+    """How much the patterns of a call may still match."""
+
+    matches: int = _MOST_MATCHES
+    steps: int = _MOST_STEPS
 
 
 def checked_code(word: str) -> str:
@@ -171,7 +192,10 @@ def _encodable(word: str) -> bool:
 
 def _paths_in(word: str) -> Iterator[str]:
     """What a program may take for a path: all of it, what is behind an option or a mark such as @, and between quotes or commas."""
-    for text in {word, urllib.parse.unquote(word)}:
+    texts = {word}
+    for _ in range(_MOST_DECODED):  # a program may decode what it has decoded
+        texts |= {urllib.parse.unquote(text) for text in texts}
+    for text in texts:
         for url in _NETWORK.findall(text):
             if ".." in re.split(r"[/\\?#]", url):
                 raise UsageError(f"{clean(url)} has .. in it, and may be taken for a path: write it without")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from anyio import to_thread
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
@@ -34,6 +35,7 @@ JSON_CHARACTERS = 60_000
 """An answer goes into a context window: longer lists are cut, and `cut` says where all of it is."""
 _ENTRIES = (200, 50, 20, 10, 5, 2, 0)
 _LARGEST_FILE = 64 << 20
+_LONGEST_ERROR = 2000
 INSTRUCTIONS = """Diagnoses programs that use torch.compile. Begin with `explain` on a script, a run directory or a log: its findings are
 ranked, most expensive first, each with its line and the change to make. `rule` explains a code, `graph` shows a captured graph, `fix`
 applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for CI.
@@ -63,7 +65,7 @@ class Tools:
         `target` is a script (run with `args`), or a run directory or a log (only read).
         """
         interpreter = self._confinement.checked_python(python)
-        target, is_program = self._checked(target, args)
+        target, is_program = await self._checked(target, args)
         run = target
         if is_program:
             directory = _new_directory(target)
@@ -90,7 +92,7 @@ class Tools:
 
     async def graph(self, run: str, graph_id: str) -> CallToolResult:
         """The text of one captured graph (g3) of a run directory or a log, or of Inductor's output code (o0) or a guard tree (t0)."""
-        run = self._confinement.checked_recording(run)
+        run = await to_thread.run_sync(self._confinement.checked_recording, run)
         told = _printed(await run_verb("graph", {"--text": None}, [run, checked_code(graph_id)]))
         facts = {"id": graph_id, "characters": len(told)}
         return _answer(told, facts, f"`dynadiag graph --text {run} {graph_id}`", limit=JSON_CHARACTERS)
@@ -101,12 +103,12 @@ class Tools:
         Runs the script many times; `target` may also be the run directory of one, which saves the first.
         """
         options: dict[str, str | None] = {"--time-limit": _seconds(time_limit_s)}
-        target, is_program = self._checked(target, args)
+        target, is_program = await self._checked(target, args)
         if is_program:
             directory = _new_directory(target)
             options |= {"--force": None, "--out": str(directory)}
         else:
-            self._confinement.check_script_of_run(target)
+            await to_thread.run_sync(self._confinement.check_script_of_run, target)
             directory = recording_at(Path(target))
         async with self._in_use[os.path.realpath(directory)]:  # two of a run would write the same files
             told = await run_verb("fix", options, [target, *args], limit_s=time_limit_s + 600)
@@ -127,7 +129,7 @@ class Tools:
 
         `kind` looks for a failure that raises nothing: wrong_result, wrong_gradient, graph_break, recompile, ... Runs the script.
         """
-        target, _ = self._checked(target, args, with_graph=True)
+        target, _ = await self._checked(target, args, with_graph=True)
         directory = _new_directory(target)
         options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
         if kind is not None:
@@ -149,7 +151,7 @@ class Tools:
         """Judge a script, run or log as CI would: which findings fail under the limits given and those in pyproject.toml."""
         limits = {"--max-breaks": max_breaks, "--max-recompiles": max_recompiles, "--max-fallbacks": max_fallbacks}
         options: dict[str, str | None] = {name: str(value) for name, value in limits.items() if value is not None}
-        target, is_program = self._checked(target, args)
+        target, is_program = await self._checked(target, args)
         if is_program:
             options |= {"--out": str(_new_directory(target)), "--force": None}
         with scratch("mcp") as folder:
@@ -163,11 +165,15 @@ class Tools:
         ]
         return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
 
-    def _checked(self, target: str, args: list[str], *, with_graph: bool = False) -> tuple[str, bool]:
-        """The target as its verb is given it, and whether it is a program."""
-        found, is_program = self._confinement.checked_target(target, with_graph=with_graph)
-        self._confinement.check_arguments(target, is_program, args)
-        return found, is_program
+    async def _checked(self, target: str, args: list[str], *, with_graph: bool = False) -> tuple[str, bool]:
+        """The target as its verb is given it, and whether it is a program. Other calls go on meanwhile."""
+
+        def checked() -> tuple[str, bool]:
+            found, is_program = self._confinement.checked_target(target, with_graph=with_graph)
+            self._confinement.check_arguments(target, is_program, args)
+            return found, is_program
+
+        return await to_thread.run_sync(checked)
 
 
 _Tool = Callable[..., Awaitable[CallToolResult]]
@@ -219,7 +225,7 @@ def _in_one_line(function: _Tool) -> _Tool:
         try:
             return await function(*args, **words)
         except DynadiagError as error:
-            raise ToolError(error.message) from None
+            raise ToolError(clean(error.message, limit=_LONGEST_ERROR)) from None
 
     return called
 

@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+import os
 import sys
+import time
 
 import pytest
 
+from dynadiag.errors import UsageError
 from dynadiag_cli.mcp_confinement import Confinement
 from tests.unit.gate.test_check_command import record
 from tests.unit.mcp.wire import serving
@@ -128,6 +131,7 @@ def test_graph_reads_only_inside_the_folder(server):
         ["https://example.com/a,/elsewhere/x"],
         ["s3::/elsewhere/x"],
         ["simplecache::s3://b/x::/elsewhere/x"],
+        ["%252e%252e/outside/x"],
     ],
 )
 def test_a_words_path_outside_the_folder_is_refused(folder, server, words):
@@ -148,6 +152,31 @@ def test_no_target_is_an_option(server, target):
     for tool, name in (("explain", "target"), ("fix", "target"), ("minify", "target"), ("check", "target"), ("graph", "run")):
         refused, text = server.call(tool, **{name: target}, **({"graph_id": "g0"} if tool == "graph" else {}))
         assert refused and ("is no script, run, log or code" in text or "no such" in text), text
+
+
+def test_what_is_refused_is_said_on_one_line_without_control_characters(server):
+    for target in ("x\ny.py", "\x1b[31mx.py", "run\n", "a" * 300):
+        refused, text = server.call("explain", target=target)
+        assert refused and text.isprintable(), text
+
+
+def test_a_pipe_is_no_program(folder, server):
+    for name in ("pipe.py", "pipe.log"):
+        os.mkfifo(folder / name)
+        refused, text = server.call("explain", target=name)
+        (folder / name).unlink()
+        assert refused and "is neither a file nor a folder" in text
+
+
+def test_a_pattern_that_would_take_long_to_match_is_refused_and_no_other_call_waits(folder, server):
+    for number in range(60):
+        (folder / "many" / str(number)).mkdir(parents=True)
+    pattern = "many/" + "/".join(["*", ".."] * 300) + "/x"
+    begun = time.monotonic()
+    numbers = [server.start_call("explain", {"target": "shows.py", "args": [pattern]}) for _ in range(2)]
+    answers = [server.answer(number)["result"] for number in numbers]
+    assert all(answer["isError"] and "name fewer" in answer["content"][0]["text"] for answer in answers)
+    assert time.monotonic() - begun < 20
 
 
 def test_what_a_tool_does_not_know_is_refused(folder, server):
@@ -279,6 +308,16 @@ def test_fix_of_a_run_starts_no_program_but_a_python_of_the_server(folder, serve
     refused, text = server.call("fix", target="foreign")
     assert refused and "was recorded with" in text and "name the script instead" in text and "\n" not in text
     assert files(folder) == before
+
+
+def test_fix_of_a_run_starts_no_module_from_elsewhere(folder, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent / "outside"))
+    record(folder, folder / "foreign", command=[sys.executable, "-m", "evil"])
+    with pytest.raises(UsageError, match="outside the folder"):
+        Confinement.of(folder, (), ()).check_script_of_run(str(folder / "foreign"))
+    (folder / "own_module.py").write_text("")
+    record(folder, folder / "own", command=[sys.executable, "-m", "own_module"])
+    Confinement.of(folder, (), ()).check_script_of_run(str(folder / "own"))
 
 
 def test_fix_of_a_run_starts_the_python_of_the_server(folder):
