@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.bench.arms import pairs
-from dynadiag.bench.looks import Looks
-from dynadiag.bench.statistics import drift
+from dynadiag.bench.statistics import Looks, drift
 from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
 
 # Looks are few, each after a half more rounds than the last: what each may add to the error is then worth something.

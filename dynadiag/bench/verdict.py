@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dynadiag.bench.looks import Looks
-from dynadiag.bench.statistics import CONFIDENCE, Interval, noise_interval, paired_ratio
+from dynadiag.bench.statistics import CONFIDENCE, Interval, Looks, noise_interval, paired_ratio
 
 MIN_ROUNDS = 20
 SMALLEST_EFFECT = 0.01

@@ -69,7 +69,7 @@ def _tell_of_early_end() -> None:
 def _start_capture() -> None:
     try:
         _load_dynadiag()
-        from dynadiag.capture.start import start
+        from dynadiag.capture.graph_capture import start
 
         start()
     except Exception as error:  # noqa: BLE001 - border: a capture that cannot start must not stop the program

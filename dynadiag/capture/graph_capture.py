@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import ModuleType
+
+from dynadiag.import_watcher import ImportWatcher
 
 VARIABLE = "DYNADIAG_CAPTURE"
 # What a process does, with which graph, at which of its calls: in `state-<pid>`.
@@ -41,3 +46,24 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> CaptureSett
         return CaptureSettings(**{**said, "region": tuple(said.get("region", ()))})
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
+
+
+def start() -> None:
+    """Watch graphs from the moment that Dynamo is imported; nothing when nobody asked for it.
+
+    Garbage is not looked for among what torch's modules hold, by which such a process saves a third of its time. At the end it is freed as
+    in a plain run: else nanobind tells of what leaks (torch 2.15 with triton).
+    """
+    if (wanted := from_environment()) is None:
+        return
+
+    def attach(module: ModuleType) -> None:
+        from dynadiag.capture.graph_watch import GraphWatch
+
+        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
+
+    def keep(module: ModuleType) -> None:
+        gc.freeze()
+
+    atexit.register(gc.unfreeze)
+    ImportWatcher({"torch": keep, "torch._dynamo": keep, "torch._dynamo.output_graph": attach}).install()

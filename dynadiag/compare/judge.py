@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from dynadiag.compare.aliasing import is_plain
-from dynadiag.compare.measures import as_text, on_fastest, strides
-from dynadiag.compare.rounding import Beside, Look, look_at
+from dynadiag.compare.rounding import Beside, Look, as_text, look_at, on_fastest, strides
 from dynadiag.model.difference import Difference
 
 _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {

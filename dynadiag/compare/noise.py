@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change
-from dynadiag.compare.measures import on_fastest
+from dynadiag.compare.rounding import on_fastest
 from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding, NoisySums
 from dynadiag.torch_compat.pytree import tree_map_only
 

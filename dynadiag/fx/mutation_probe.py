@@ -18,9 +18,8 @@ import torch
 
 from dynadiag.errors import shorten
 from dynadiag.fx.following import Follower
-from dynadiag.fx.inputs import FILLINGS, InputSpec, make_inputs
+from dynadiag.fx.inputs import FILLINGS, InputSpec, aliases_of, fake_from_spec, make_inputs, reads_values
 from dynadiag.fx.mutation_records import InputMutation, ProbeResult, Where, WriteKind, WriteSite
-from dynadiag.fx.probe_inputs import aliases_of, fake_from_spec, reads_values
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.running import missing_device
 from dynadiag.torch_compat.dispatch.state import fake_mode_for, kept_global_state

@@ -12,12 +12,10 @@ from torch.fx import GraphModule, Node
 from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.fx import details as recorded
 from dynadiag.fx import inputs as making
-from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation
-from dynadiag.fx.building import ANNOTATION, BuildOptions, BuiltGraph, build_graph
-from dynadiag.fx.collectives import group_sizes
+from dynadiag.fx.building import ANNOTATION, BuildOptions, BuiltGraph, build_graph, group_sizes
 from dynadiag.fx.inputs import FILLINGS, Filling, InputSpec, SizeFactors
 from dynadiag.fx.missing_operators import OperatorFacts
-from dynadiag.fx.source_text import read_graph_source
+from dynadiag.fx.source_text import SymbolNote, TensorNote, parse_annotation, read_graph_source
 from dynadiag.torch_compat.dispatch.state import lazy_graph_module
 from dynadiag.trace import sizes
 

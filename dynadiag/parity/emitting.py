@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dynadiag.compare.measures import DEFAULT_TOLERANCE, TOLERANCE
+from dynadiag.compare.rounding import DEFAULT_TOLERANCE, TOLERANCE
 from dynadiag.errors import NotRebuildableError, shorten
 from dynadiag.files import read_small, write_inside
 from dynadiag.fx.inputs import InputSpec, contiguous_stride, elements

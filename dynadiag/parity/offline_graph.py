@@ -15,8 +15,7 @@ from torch.fx import GraphModule, Node
 
 from dynadiag.children.forked import ChildReport, Tell, run_forked
 from dynadiag.fx.mutation_records import InputMutation
-from dynadiag.parity.judging import aspect_of, to_json
-from dynadiag.parity.replaying import Outcome, first_layer, replay
+from dynadiag.parity.replaying import Replayed, aspect_of, first_layer, replay, to_json
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.parity.subject import Ready
 from dynadiag.scratch import make_scratch
@@ -69,7 +68,7 @@ def _try_all(ready: Ready, scenarios: Mapping[int, Scenario], tell: Tell) -> Non
         tell({"scenario": number, **_told(ready, scenario, outcome)})
 
 
-def _told(ready: Ready, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
+def _told(ready: Ready, scenario: Scenario, outcome: Replayed) -> dict[str, Any]:
     layers: dict[tuple[str, str], str] = {}
     entries = []
     for call, difference in outcome.differences:
@@ -80,7 +79,7 @@ def _told(ready: Ready, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     return {**_facts(outcome), "differences": entries}
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _facts(outcome: Replayed) -> dict[str, Any]:
     return {
         "why_not": outcome.why_not,
         "random": outcome.random,
@@ -90,7 +89,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _not_judged(why: str) -> dict[str, Any]:
-    return {**_facts(Outcome(why_not=why)), "differences": []}
+    return {**_facts(Replayed(why_not=why)), "differences": []}
 
 
 def _end(report: ChildReport) -> str:

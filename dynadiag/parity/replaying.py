@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,16 +13,52 @@ from torch.fx import GraphModule
 
 from dynadiag.compare.aliasing import Change, snapshot
 from dynadiag.compare.calls import Call, call
-from dynadiag.compare.judge import Runs
+from dynadiag.compare.judge import PARITY, Noise, Runs, judge, sharing_differences
 from dynadiag.compare.noise import noisy_runs, widen, wider
 from dynadiag.errors import shorten
 from dynadiag.fx.inputs import Filling, InputSpec, contiguous_stride, elements, make_inputs
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.model.difference import Difference
-from dynadiag.parity.judging import aspect_of, differences
 from dynadiag.parity.scenarios import Arranged, Pair, Scenario
 from dynadiag.torch_compat.dispatch.surroundings import quiet, surroundings
 from dynadiag.torch_compat.dynamo import compiling, replaying
+
+_ASPECTS = {"value": "values", "alias": "aliasing"}
+
+
+def to_json(difference: Difference) -> dict[str, Any]:
+    """A difference as `parity.json` has it (docs/parity.schema.json)."""
+    place = {"where": difference.where, "position": difference.index, "name": difference.name, "aspect": aspect_of(difference)}
+    return {**place, **{name: getattr(difference, name) for name in ("eager", "compiled", "elements", "wrong_elements")}}
+
+
+def aspect_of(difference: Difference) -> str:
+    """The kind in the words of `parity.json`."""
+    if difference.kind == "missing":
+        return "missing_gradient" if difference.where == "gradient" else "values"
+    return _ASPECTS.get(difference.kind, difference.kind)
+
+
+def differences(eager: Call, compiled: Call, runs: Callable[[], Runs], *, values: bool, inputs: Sequence[Any] = ()) -> list[Difference]:
+    """Everything that differs. `runs` gives more eager calls, in float64 and on inputs that are a bit off: only asked where values
+    differ. `inputs` are those of the call, before it wrote any.
+
+    `values` False compares all but values (random numbers, memory that nobody wrote).
+    """
+    before = [inputs[seen.index] if seen.where == "input" and seen.index < len(inputs) else None for seen in eager.seen]
+    noise = Noise(runs=lambda _: runs(), before=before)
+    no_values = frozenset() if values else frozenset(range(len(eager.seen)))
+    judged = judge(eager.seen, [element.value for element in compiled.seen], noise, PARITY, no_values=no_values)
+    found = [difference for item in judged for difference in item.differences]
+    if len(eager.seen) != len(compiled.seen):
+        counts = (f"{len(side.seen)} tensors" for side in (eager, compiled))
+        return [replace(found[0], kind="layout", eager=next(counts), compiled=next(counts))]
+    outputs = sum(entry.where == "output" for entry in eager.seen)
+    shared = sharing_differences(eager.sharing, compiled.sharing, lambda at: f"output {at}" if at < outputs else f"input {at - outputs}")
+    found += [replace(one, name=f"output {one.index} and {one.name}") for one in shared]
+    # A gradient may lie in memory as it likes.
+    return [one for one in found if not (one.kind == "stride" and one.where == "gradient")]
+
 
 _PERTURBATIONS = 2
 
@@ -44,7 +80,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ReadyGraph:
     """A rebuilt graph with values that suit it; `writers` gives for the name of an input the nodes that write it."""
 
     rebuilt: Rebuilt
@@ -65,7 +101,7 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Replayed:
     """What one scenario gave: differences by call, or why it could not be judged; `gradients_why_not` if only they could not.
 
     `shift` is how far apart overlapping inputs start.
@@ -83,7 +119,7 @@ class Outcome:
 class _Inputs:
     """Makes the inputs of a scenario's calls, the same every time."""
 
-    subject: Subject
+    subject: ReadyGraph
     scenario: Scenario
     shift: int
     names: list[str] = field(init=False)
@@ -102,7 +138,7 @@ class _Inputs:
         )
 
 
-def replay(subject: Subject, scenario: Scenario, setting: Setting) -> Outcome:
+def replay(subject: ReadyGraph, scenario: Scenario, setting: Setting) -> Replayed:
     """Run the scenario under the first distance between overlapping inputs that the uncompiled graph takes."""
     outcome = _at_first_distance(subject, scenario, setting)
     if outcome.why_not is None or not setting.gradients:
@@ -111,9 +147,9 @@ def replay(subject: Subject, scenario: Scenario, setting: Setting) -> Outcome:
     return outcome if without.why_not is not None else replace(without, gradients_why_not=outcome.why_not)
 
 
-def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -> Outcome:
+def _at_first_distance(subject: ReadyGraph, scenario: Scenario, setting: Setting) -> Replayed:
     distances = shifts(subject.rebuilt.inputs, scenario.pair) if scenario.pair is not None else [0]
-    first: Outcome | None = None
+    first: Replayed | None = None
     for shift in distances:
         outcome = _replay(_Inputs(subject, scenario, shift), setting)
         if outcome.why_not is None and first is None and subject.not_defined(scenario):
@@ -126,7 +162,7 @@ def _at_first_distance(subject: Subject, scenario: Scenario, setting: Setting) -
     return first
 
 
-def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
+def _replay(inputs: _Inputs, setting: Setting) -> Replayed:
     replaying.forget()
     replaying.let_dynamo_trace_again()
     rebuilt = inputs.subject.rebuilt
@@ -135,7 +171,7 @@ def _replay(inputs: _Inputs, setting: Setting) -> Outcome:
         try:
             eager = eager_calls(rebuilt.graph_module, inputs, setting)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
-            return Outcome(why_not=f"the uncompiled graph rejects such inputs: {_said(error)}", shift=inputs.shift)
+            return Replayed(why_not=f"the uncompiled graph rejects such inputs: {_said(error)}", shift=inputs.shift)
         configs = replaying.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
         with compiling.loudly(), compiling.configured(configs):
             return _compared(inputs, eager, setting)
@@ -147,7 +183,7 @@ def eager_calls(module: GraphModule, inputs: _Inputs, setting: Setting) -> list[
     return [call(own, own, inputs.make(number), inputs.names, gradients=setting.gradients) for number in range(len(inputs.scenario.calls))]
 
 
-def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outcome:
+def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Replayed:
     module = copy.deepcopy(inputs.subject.rebuilt.graph_module)
     options = dict(setting.options) if setting.options else None
     compiled = torch.compile(module, backend=setting.backend, dynamic=setting.dynamic, options=options)
@@ -159,19 +195,21 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Outco
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
             return _raised(error, number, found, inputs.shift)
         if replaying.graph_breaks():
-            return Outcome(why_not="Dynamo breaks the rebuilt graph, although it did not break it when it was recorded", shift=inputs.shift)
+            return Replayed(
+                why_not="Dynamo breaks the rebuilt graph, although it did not break it when it was recorded", shift=inputs.shift
+            )
         runs = functools.partial(_more_runs, inputs, number, setting)
         values = setting.values and not random
         found += [(number, difference) for difference in differences(expected, seen, runs, values=values, inputs=inputs.make(number))]
-    return Outcome(differences=tuple(found), shift=inputs.shift, random=random, calls=len(eager))
+    return Replayed(differences=tuple(found), shift=inputs.shift, random=random, calls=len(eager))
 
 
-def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], shift: int) -> Outcome:
+def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], shift: int) -> Replayed:
     """An error of the first call may be the replay's own; one of a later call, where the first worked, is a difference."""
     if number == 0:
-        return Outcome(why_not=f"compiling the rebuilt graph again raises {_said(error)}", shift=shift)
+        return Replayed(why_not=f"compiling the rebuilt graph again raises {_said(error)}", shift=shift)
     what = Difference(where="call", index=number, name="the call", kind="raises", eager="no error", compiled=_said(error))
-    return Outcome(differences=(*found, (number, what)), shift=shift, calls=number + 1)
+    return Replayed(differences=(*found, (number, what)), shift=shift, calls=number + 1)
 
 
 def _said(error: Exception) -> str:
@@ -211,7 +249,7 @@ def _anchor(module: GraphModule, inputs: _Inputs, number: int, setting: Setting,
     return seen
 
 
-def first_layer(subject: Subject, scenario: Scenario, setting: Setting, wanted: Difference) -> str:
+def first_layer(subject: ReadyGraph, scenario: Scenario, setting: Setting, wanted: Difference) -> str:
     """The first backend, each adding one layer, under which the scenario shows the difference too."""
     layers = compiling.LAYERS
     for layer in layers[: layers.index(setting.backend)] if setting.backend in layers else ("eager", "aot_eager"):

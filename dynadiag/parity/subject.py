@@ -18,7 +18,7 @@ from dynadiag.fx.rebuild import RebuildOptions, Rebuilt
 from dynadiag.fx.running import rebuild_and_try
 from dynadiag.model.graph import Graph
 from dynadiag.model.run import Run
-from dynadiag.parity.replaying import Setting, Subject
+from dynadiag.parity.replaying import ReadyGraph, Setting
 from dynadiag.parity.scenarios import Plan, make_plan
 from dynadiag.torch_compat.dynamo.recorded_options import left_out, usable_options
 from dynadiag.torch_compat.dynamo.replaying import is_backend
@@ -40,7 +40,7 @@ class NotComparableError(NotRebuildableError):
 class Ready:
     """A graph to replay; `notes` say what is left out of the comparison and why."""
 
-    subject: Subject
+    subject: ReadyGraph
     setting: Setting
     plan: Plan
     mutations: tuple[InputMutation, ...]
@@ -70,7 +70,7 @@ def make_ready(graph: Graph, run: Run, *, loaded: bool = False) -> Ready:
     writers = {
         input_mutation.name: frozenset(site.node for site in input_mutation.sites if site.node is not None) for input_mutation in found
     }
-    subject = Subject(rebuilt=rebuilt, filling=trial.filling, writers=writers)
+    subject = ReadyGraph(rebuilt=rebuilt, filling=trial.filling, writers=writers)
     setting = _setting(graph, run, details, backend, rebuilt, notes)
     frame = run.frame(graph.frame)
     plan = make_plan(

@@ -18,8 +18,8 @@ from dynadiag.fix.inside.judging import first_difference
 from dynadiag.fix.inside.observing import CallLog
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
+from dynadiag.parity.replaying import ReadyGraph, replay
 from dynadiag.parity.replaying import Setting as ReplaySetting
-from dynadiag.parity.replaying import Subject, replay
 from dynadiag.parity.scenarios import Scenario
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.pytest_plugin.watching import Limits, Watch
@@ -61,7 +61,7 @@ def explain_says(function, values, backend, folder):
 def parity_says(dtype, backend):
     graph = rebuild(GRAPH.format({torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]))
     outcome = replay(
-        Subject(rebuilt=graph, filling=FILLINGS[0]),
+        ReadyGraph(rebuilt=graph, filling=FILLINGS[0]),
         Scenario(kind="second_call", calls=("recorded", "recorded")),
         ReplaySetting(backend=backend),
     )

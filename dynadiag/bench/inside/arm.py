@@ -9,15 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside.about import about_here
 from dynadiag.bench.inside.break_costs import prices_of
 from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, check_random, judge, needs_own_setting
-from dynadiag.bench.inside.comparing import compare_all
-from dynadiag.bench.inside.loading import load_step
-from dynadiag.bench.inside.patching import EAGER, CompileSwitch
+from dynadiag.bench.inside.loading import EAGER, CompileSwitch, load_step, stay_alone
 from dynadiag.bench.inside.probing import probe
-from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.reference import Expected, begin_alike, collect, prime_and_expect
+from dynadiag.bench.inside.results import compare_all
 from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.shapes import ShapeReplay
 from dynadiag.bench.inside.steps import CallUnit, Step
@@ -26,6 +23,27 @@ from dynadiag.bench.inside.work import saved_for_backward, step_work
 from dynadiag.capture.reach import State, cuda_in_use, seed_generators
 from dynadiag.errors import UsageError
 from dynadiag.torch_compat.dynamo.counters import clear_compile_facts, compile_facts, keep_all_metrics
+
+
+def about_here(*, cuda: bool) -> dict[str, Any]:
+    """Versions, device and flags of this process; `cuda` says whether it uses a device."""
+    import platform
+
+    import torch
+
+    from dynadiag.torch_compat.dispatch.rounding import uses_tf32
+
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+        "device": torch.cuda.get_device_name() if cuda else None,
+        "gpu": f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}" if cuda else None,
+        "cuda_available": torch.cuda.is_available(),
+        "threads": torch.get_num_threads(),
+        "tf32": uses_tf32(convolution=False),
+    }
+
 
 Phase = Callable[[str], None]
 HandOver = Callable[[Callable[[], "Arm"]], NoReturn]

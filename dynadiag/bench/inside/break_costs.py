@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from dynadiag.bench.inside.joining import CannotJoinError, Part, join
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.joining import CannotJoinError, Part, Replay, join, walk_like
+from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
-from dynadiag.bench.inside.replaying import Replay, walk_like
 from dynadiag.bench.inside.results import tensors_in
 from dynadiag.bench.inside.steps import CallUnit, Step
 from dynadiag.bench.inside.timing import Timer

@@ -7,10 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dynadiag.bench.inside.comparing import Reference, compare_all, detail_of, status_of, weight_of
-from dynadiag.bench.inside.layout import other_layouts
-from dynadiag.bench.inside.perturbation import change_inputs
-from dynadiag.bench.inside.reference import Expected, note_once, random_pair, run_and_collect
+from dynadiag.bench.inside.reference import Expected, change_inputs, note_once, random_pair, run_and_collect
+from dynadiag.bench.inside.results import Reference, compare_all, detail_of, other_layouts, status_of, weight_of
 from dynadiag.bench.inside.steps import Step
 
 if TYPE_CHECKING:  # see `comparing`

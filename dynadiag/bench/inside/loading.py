@@ -1,22 +1,124 @@
-"""From `module:callable` to the step that is timed."""
+"""The user's program in an arm: found and loaded, its `torch.compile` as the arm wants it, its process group one of itself."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dynadiag.bench.inside.patching import EAGER, CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.steps import CallUnit, Step, WholeStep
+from dynadiag.capture.compiled_calls import replace_compile
 from dynadiag.capture.reach import find_state
 from dynadiag.capture.script import UserCodeError, is_out_of_memory, one_line
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.torch_compat.dynamo.backend import forget_backends_of
+
+EAGER = "eager"
+
+
+@dataclass(kw_only=True)
+class CompileSwitch:
+    """Stands where `torch.compile` stood. `arm` is "eager", or the options that the arm puts over the program's own (none for "default").
+
+    While `arm` is "eager", functions come back as they were, and `modules` are those that the program asked to be compiled. While it is not
+    `on`, whoever stood there before decides what the program gets, whatever the arm.
+    """
+
+    arm: str
+    overrides: Mapping[str, Any]
+    original: Callable[..., Any] = field(init=False)
+    on: bool = True
+    modules: list[Any] = field(default_factory=list)
+
+    def install(self) -> None:
+        """Replace `torch.compile`."""
+        self.original = replace_compile(self._compile)
+
+    def _compile(self, model: Any, options: Mapping[str, Any]) -> Any:
+        if not self.on:
+            # An eager arm calls none of it compiled: inductor, which torch would import for it, takes 0.7 s.
+            return self.original(model, **({**self._without_backend(options), "backend": "eager"} if self.arm == EAGER else options))
+        if self.arm == EAGER:
+            self._note(model, options)
+            return model
+        return self.original(model, **self.merged(options))
+
+    def _note(self, model: Any, options: Mapping[str, Any]) -> None:
+        """Keep a module, or the one whose `compile` asks with its bound `_call_impl`."""
+        import torch
+
+        module = getattr(model, "__self__", model)
+        if isinstance(module, torch.nn.Module) and not options.get("disable") and all(module is not known for known in self.modules):
+            self.modules.append(module)
+
+    def merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The program's options under the arm's; another mode or backend takes the place of both, since torch refuses mode and options."""
+        if not self.overrides:
+            return dict(options)
+        return {**self._without_backend(options), **self.overrides}
+
+    @staticmethod
+    def _without_backend(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in ("mode", "backend", "options")}
+
+    def compile(self, function: Any, *, isolated: bool = False) -> Any:
+        """`function` compiled as this arm does it; itself for an eager arm.
+
+        With `isolated` its entries in Dynamo's cache count apart where torch can do that (`isolate_recompiles`, not in 2.11); elsewhere
+        the entries of several arms share one limit, and only the guard on the backend keeps them apart.
+        """
+        if self.arm == EAGER:
+            return function
+        apart = {"isolate_recompiles": True} if isolated and "isolate_recompiles" in inspect.signature(self.original).parameters else {}
+        return self.original(function, **self.merged({}), **apart)
+
+
+_MARK = "_dynadiag_alone"
+
+
+def stay_alone(torch: Any) -> None:
+    """Replace `torch.distributed.init_process_group` by one that refuses a larger group in one line, and meets nobody for a group of one.
+
+    Arms live beside each other: the second would find the port of the first in use, and wait for ranks that nobody starts.
+    """
+    distributed = torch.distributed
+    if not distributed.is_available() or hasattr(distributed.init_process_group, _MARK):
+        return
+    original = distributed.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **options: Any) -> Any:
+        given = inspect.signature(original).bind(*args, **options).arguments
+        size = _size(given)
+        if size > 1:
+            raise UsageError(
+                f"bench compares single processes, and the program starts a process group of {size}: run it alone, as one rank"
+            )
+        if size == 1 and given.get("store") is None:
+            given.update(store=distributed.HashStore(), rank=0, world_size=1)
+            given.pop("init_method", None)
+        return original(**given)
+
+    setattr(init_process_group, _MARK, True)
+    distributed.init_process_group = init_process_group
+    distributed.distributed_c10d.init_process_group = init_process_group
+
+
+def _size(given: Mapping[str, Any]) -> int:
+    """The size of the group that is asked for; 0 where it is not said."""
+    if (given.get("world_size") or -1) > 0:
+        return int(given["world_size"])
+    by_environment = given.get("store") is None and given.get("init_method") in (None, "env://") and os.environ.get("RANK", "").isdecimal()
+    said = os.environ.get("WORLD_SIZE", "")
+    return int(said) if by_environment and said.isdecimal() else 0
 
 
 def load_step(target: str, switch: CompileSwitch) -> Step:

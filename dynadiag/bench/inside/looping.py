@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside.about import about_here
+from dynadiag.bench.inside.arm import about_here
+from dynadiag.bench.inside.loading import stay_alone
 from dynadiag.bench.inside.probing import probe_steps
-from dynadiag.bench.inside.process_group import stay_alone
 from dynadiag.bench.inside.timing import MIN_BLOCK_S, WARM_UP_S, StepTimer
 from dynadiag.bench.verdict import MIN_ROUNDS
 from dynadiag.capture.compiled_calls import CompiledCalls

@@ -1,4 +1,4 @@
-"""What the step gives when nothing is compiled: twice, in float64, and on other data."""
+"""What the step gives when nothing is compiled: twice, in float64, on other data, and on data that is off by roundings."""
 
 from __future__ import annotations
 
@@ -7,16 +7,85 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all
-from dynadiag.bench.inside.layout import layout_of
-from dynadiag.bench.inside.perturbation import TF32_EPS, change_inputs, floating, nudge
-from dynadiag.bench.inside.results import numbers_in, tensors_in
+from dynadiag.bench.inside.results import Nudged, Reference, compare_all, layout_of, numbers_in, same_bits, tensors_in, why_vacuous
 from dynadiag.bench.inside.steps import Step
-from dynadiag.bench.inside.vacuous import same_bits, why_vacuous
-from dynadiag.capture.reach import Snapshot, State, cuda_in_use, find_state, seed_generators, take_snapshot
+from dynadiag.capture.reach import Held, Snapshot, State, cuda_in_use, find_state, seed_generators, take_snapshot
 
-if TYPE_CHECKING:  # see `comparing`
+if TYPE_CHECKING:
     from dynadiag.compare.judge import Judged
+
+
+TF32_EPS = 2.0**-10
+_SEED = 7
+# What a changed fraction is multiplied by: few bits, so that nothing is rounded by more than its last place.
+_SHARES = (0.75, 0.625, 0.875)
+
+
+def floating(held: Mapping[str, Held]) -> list[Any]:
+    """The floating tensors of the state, without scales and settings."""
+    return [item.tensor for item in held.values() if item.kind not in ("scaler", "setting") and item.tensor.is_floating_point()]
+
+
+def nudge(held: Mapping[str, Held], eps: float, seed: int = _SEED) -> None:
+    """Multiply every value of the floating tensors by 1 plus at most half of `eps`, in place, at random. Scales and settings stay."""
+    import torch
+
+    from dynadiag.compare.noise import Generators, perturbed
+
+    generators = Generators(seed)
+    with torch.no_grad():
+        for tensor in floating(held):
+            if tensor.layout == torch.strided and tensor.numel():
+                tensor.copy_(perturbed(tensor, eps / 2, generators))
+    torch.clear_autocast_cache()
+
+
+def change_inputs(held: Mapping[str, Held]) -> int:
+    """Other data of the same kind, in place; how many tensors were changed.
+
+    Inputs are rotated along their last axis. Then fractions shrink, each tensor's by another share, and of integers the last becomes the
+    first (so that they stay in range): a plain rotation would leave every sum as it was, and one share for all every ratio. Integers in one
+    dimension may be offsets that have to ascend: left. Of parameters and buffers every other element shrinks: what keeps those of its
+    first call would else be right. Fractions in one dimension that ascend may be the edges of bins: they shrink and stay in order.
+    """
+    import torch
+
+    changed = 0
+    with torch.no_grad():
+        for at, item in enumerate(held.values()):
+            tensor, share = item.tensor, _SHARES[at % len(_SHARES)]
+            if tensor.layout != torch.strided or not tensor.numel():
+                continue
+            if item.kind in ("input", "parameter", "buffer") and _ascends(tensor):
+                tensor.mul_(share)
+                changed += 1
+            elif item.kind == "input":
+                changed += _change_input(tensor, share)
+            elif item.kind in ("parameter", "buffer") and tensor.is_floating_point():
+                every_other = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 2 == 0
+                tensor.copy_(torch.where(every_other, tensor * share, tensor))
+                changed += 1
+    torch.clear_autocast_cache()
+    return changed
+
+
+def _ascends(tensor: Any) -> bool:
+    return tensor.is_floating_point() and tensor.dim() == 1 and tensor.numel() > 2 and bool((tensor.diff() > 0).all())
+
+
+def _change_input(tensor: Any, share: float) -> bool:
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return False
+    rotated = tensor.roll(1, -1)
+    if tensor.is_floating_point():
+        tensor.copy_(rotated * share)
+    elif tensor.dim() > 1:
+        rotated[..., -1] = rotated[..., 0]
+        tensor.copy_(rotated)
+    else:
+        return False
+    return True
+
 
 # With random numbers in the step, float64 is a truth only where it drew the same ones.
 _SAME_DRAWS = 1e-2
@@ -196,7 +265,7 @@ def _dropouts(modules: Mapping[str, Any]) -> list[tuple[Any, float]]:
 
 
 def _fill(expected: Expected, step: Step) -> None:
-    from dynadiag.compare.measures import on_fastest
+    from dynadiag.compare.rounding import on_fastest
 
     snapshot = expected.snapshot
     if expected.dropouts:

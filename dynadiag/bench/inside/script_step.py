@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from dynadiag.bench.inside.patching import EAGER, CompileSwitch
-from dynadiag.bench.inside.process_group import stay_alone
+from dynadiag.bench.inside.loading import EAGER, CompileSwitch, stay_alone
 from dynadiag.bench.inside.reference import run_and_collect
 from dynadiag.bench.inside.shapes import Seen, ShapeLog, ShapeReplay, most_seen
 from dynadiag.bench.inside.steps import CallUnit

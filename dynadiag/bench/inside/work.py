@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dynadiag.bench.inside.layout import storage_of
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
+from dynadiag.bench.inside.results import storage_of
 from dynadiag.bench.inside.steps import Step
 from dynadiag.capture.reach import find_state
 from dynadiag.torch_compat.aot.graph_costs import StepWork, counting_backend

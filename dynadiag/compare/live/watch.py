@@ -19,13 +19,10 @@ from torch.fx import Node
 
 from dynadiag.compare.aliasing import AliasPattern, alias_pattern, bytes_of, is_plain, same_bits, snapshot
 from dynadiag.compare.live.backward import Backward, SeenBackward, edges_of
-from dynadiag.compare.live.comparing import compare, compare_sharing
+from dynadiag.compare.live.comparing import CopiedCall, compare, compare_sharing, gradient_differences, same_draws
 from dynadiag.compare.live.execution import How, execute, noise_anchors
-from dynadiag.compare.live.gradients import CopiedCall, gradient_differences
 from dynadiag.compare.live.graph_copy import GraphCopy, copy_graph
-from dynadiag.compare.live.held import HeldOutputs
-from dynadiag.compare.live.regions import Expectation, LiveOptions, Region
-from dynadiag.compare.live.rng import same_draws
+from dynadiag.compare.live.regions import Expectation, HeldOutputs, LiveOptions, Region
 from dynadiag.compare.live.writes import hidden_writes, place, writes_of
 from dynadiag.model.difference import Difference
 from dynadiag.torch_compat.aot.autograd_engine import casting, compiled_autograd_is_on, set_casting, unseen

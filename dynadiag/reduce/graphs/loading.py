@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from dynadiag.errors import NotRebuildableError, UnreadableInputError
-from dynadiag.fx.collectives import group_sizes
+from dynadiag.fx.building import group_sizes
 from dynadiag.fx.inputs import contiguous_stride
 from dynadiag.fx.rebuild import RebuildOptions, rebuild
 from dynadiag.fx.running import is_here, missing_device

@@ -11,11 +11,9 @@ from typing import Any
 import torch
 
 from dynadiag.compare.calls import WEIGHTS
-from dynadiag.compare.measures import DEFAULT_TOLERANCE, tolerance_of
-from dynadiag.compare.rounding import ADDED, ELEMENTS_OFF
-from dynadiag.fx.collectives import group_sizes
-from dynadiag.fx.script import group_sizes_text, module_source
-from dynadiag.fx.script_parts import GROUPS
+from dynadiag.compare.rounding import ADDED, DEFAULT_TOLERANCE, ELEMENTS_OFF, tolerance_of
+from dynadiag.fx.building import group_sizes
+from dynadiag.fx.script import GROUPS, group_sizes_text, module_source
 from dynadiag.fx.written import checked
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate, graphs_in, own_copy

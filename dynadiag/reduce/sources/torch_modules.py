@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynadiag.fx.annotations import DTYPE_NAMES
+from dynadiag.fx.source_text import DTYPE_NAMES
 from dynadiag.reduce.sources.repro_layers import Layer, read_layer
 
 _SHORT = {name: short for short, name in DTYPE_NAMES.items()}

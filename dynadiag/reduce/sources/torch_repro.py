@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from dynadiag.errors import NotRebuildableError, UnreadableInputError
 from dynadiag.files import read_small, write_inside
-from dynadiag.fx.annotations import DTYPE_NAMES
+from dynadiag.fx.source_text import DTYPE_NAMES
 from dynadiag.reduce.sources.torch_modules import ReadClass, arguments_of, contiguous, read_class
 from dynadiag.torch_compat.dynamo.recorded_options import usable_options
 from dynadiag.trace import sizes

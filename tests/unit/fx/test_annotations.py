@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.fx.annotations import SymbolNote, TensorNote, parse_annotation, split_sizes
+from dynadiag.fx.source_text import SymbolNote, TensorNote, parse_annotation, split_sizes
 
 
 @pytest.mark.parametrize(

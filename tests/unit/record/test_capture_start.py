@@ -10,7 +10,7 @@ from dynadiag.capture.graph_capture import VARIABLE, CaptureSettings
 PROGRAM = """
 import atexit, gc
 atexit.register(lambda: print("at exit:", gc.get_freeze_count()))
-from dynadiag.capture.start import start
+from dynadiag.capture.graph_capture import start
 start()
 import torch
 print("frozen:", gc.get_freeze_count() > 0)

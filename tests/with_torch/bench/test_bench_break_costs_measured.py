@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.break_costs import prices_of
-from dynadiag.bench.inside.joining import join
-from dynadiag.bench.inside.patching import CompileSwitch
-from dynadiag.bench.inside.replaying import Replay
+from dynadiag.bench.inside.joining import Replay, join
+from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.steps import CallUnit, WholeStep
 from dynadiag.torch_compat.dynamo.break_costs import Watch, watched_backend
 

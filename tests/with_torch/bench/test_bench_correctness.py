@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.checking import check_arm, check_eager, check_random
-from dynadiag.bench.inside.comparing import status_of
-from dynadiag.bench.inside.loading import load_step
-from dynadiag.bench.inside.patching import CompileSwitch
-from dynadiag.bench.inside.perturbation import change_inputs
-from dynadiag.bench.inside.reference import prime_and_expect
+from dynadiag.bench.inside.loading import CompileSwitch, load_step
+from dynadiag.bench.inside.reference import change_inputs, prime_and_expect
+from dynadiag.bench.inside.results import status_of
 from dynadiag.capture.reach import Held, find_state
 from dynadiag.compare.judge import BENCH, Noise, Runs, Seen, judge
 from dynadiag.torch_compat.dispatch.rounding import NoisySums

@@ -11,8 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from dynadiag.bench.inside.loading import load_step
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.loading import CompileSwitch, load_step
 from dynadiag.capture.script import UserCodeError
 from dynadiag.errors import UsageError
 from tests.documented import TRAIN, commands

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from dynadiag.bench.inside.checking import check_arm, check_eager
-from dynadiag.bench.inside.perturbation import floating
-from dynadiag.bench.inside.reference import prime_and_expect
+from dynadiag.bench.inside.reference import floating, prime_and_expect
 from dynadiag.bench.inside.steps import WholeStep
 from dynadiag.capture.reach import find_state
 from dynadiag.compare.noise import in_float64

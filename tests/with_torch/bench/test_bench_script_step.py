@@ -10,10 +10,9 @@ import textwrap
 import pytest
 import torch
 
-from dynadiag.bench.inside.loading import load_step
+from dynadiag.bench.inside.loading import CompileSwitch, load_step
 from dynadiag.bench.inside.main import Server
-from dynadiag.bench.inside.patching import CompileSwitch
-from dynadiag.bench.inside.perturbation import change_inputs
+from dynadiag.bench.inside.reference import change_inputs
 from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.capture.reach import find_state, take_snapshot
 from dynadiag.errors import UsageError

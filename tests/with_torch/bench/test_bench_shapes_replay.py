@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dynadiag.bench.inside import shapes as shapes_module
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.script_step import ScriptStep, without_history
 from dynadiag.bench.inside.shapes import ShapeLog, most_seen, parameter_names, signature_of
 from dynadiag.capture.compiled_calls import CompiledCallable

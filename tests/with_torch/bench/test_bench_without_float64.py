@@ -9,8 +9,7 @@ import torch
 
 from dynadiag.bench.inside import reference
 from dynadiag.bench.inside.checking import check_arm, check_eager
-from dynadiag.bench.inside.loading import load_step
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.loading import CompileSwitch, load_step
 from tests.corpus.planted_faults import backends as planted
 
 PROGRAMS = Path(__file__).with_name("small_programs.py")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dynadiag.bench.inside.patching import CompileSwitch
+from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.steps import CallUnit, WholeStep
 from dynadiag.bench.inside.work import saved_for_backward, step_work
 

@@ -8,14 +8,22 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dynadiag.bench.inside.comparing import Nudged, Reference, compare_all, detail_of, status_of
-from dynadiag.bench.inside.layout import layout_of, other_layouts
-from dynadiag.bench.inside.results import numbers_in, tensors_in
+from dynadiag.bench.inside.results import (
+    Nudged,
+    Reference,
+    compare_all,
+    detail_of,
+    layout_of,
+    numbers_in,
+    other_layouts,
+    status_of,
+    tensors_in,
+)
 from dynadiag.compare.aliasing import sharing
 from dynadiag.compare.calls import Call
 from dynadiag.compare.judge import Runs, Seen
 from dynadiag.compare.live.comparing import compare, compare_sharing
-from dynadiag.parity.judging import aspect_of, differences
+from dynadiag.parity.replaying import aspect_of, differences
 from dynadiag.reduce.graphs.running import wrong
 
 RIGHT = "right"

@@ -331,13 +331,13 @@ def test_the_programs_own_backward_stays_as_it_is(tmp_path):
 
 
 def test_copies_go_with_the_graph_when_no_backward_comes(compared):
-    from dynadiag.compare.live import gradients
+    from dynadiag.compare.live import comparing
 
     alive = []
 
     def count():
         gc.collect()
-        alive.append(sum(type(one) is gradients.CopiedCall for one in gc.get_objects()))
+        alive.append(sum(type(one) is comparing.CopiedCall for one in gc.get_objects()))
 
     def program():
         count()

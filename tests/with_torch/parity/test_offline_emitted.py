@@ -9,8 +9,7 @@ import torch
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.parity.emitting import test_source as emitted
-from dynadiag.parity.judging import to_json
-from dynadiag.parity.replaying import Setting, Subject, replay
+from dynadiag.parity.replaying import ReadyGraph, Setting, replay, to_json
 from dynadiag.parity.result import _code
 from dynadiag.parity.scenarios import Pair, Plan, Scenario
 from dynadiag.parity.subject import Ready
@@ -97,7 +96,7 @@ def made_ready(text, scenario, backend):
     rebuilt = rebuild(text)
     trains = text == TRAINS
     rebuilt = replace(rebuilt, inputs=tuple(replace(one, requires_grad=trains) for one in rebuilt.inputs))
-    subject = Subject(rebuilt=rebuilt, filling=FILLINGS[0])
+    subject = ReadyGraph(rebuilt=rebuilt, filling=FILLINGS[0])
     return Ready(
         subject=subject,
         setting=Setting(backend=backend, gradients=trains),

@@ -14,7 +14,7 @@ from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
 from dynadiag.fx.script import pieces
 from dynadiag.parity import offline_graph
-from dynadiag.parity.replaying import Outcome, Setting, Subject, arranged_inputs, replay
+from dynadiag.parity.replaying import ReadyGraph, Replayed, Setting, arranged_inputs, replay
 from dynadiag.parity.scenarios import Pair, make_plan
 from dynadiag.parity.subject import Ready, to_trace_again, why_values_differ
 
@@ -47,7 +47,7 @@ NAN_IN_PART = complex(1, float("nan"))
 def ready():
     rebuilt = rebuild(TEXT)
     plan = make_plan(rebuilt.inputs, frozenset(["l_x_"]), frame="fn", caches=False)
-    subject = Subject(rebuilt=rebuilt, filling=FILLINGS[0])
+    subject = ReadyGraph(rebuilt=rebuilt, filling=FILLINGS[0])
     return Ready(subject=subject, setting=Setting(backend="aot_eager"), plan=plan, mutations=(), notes=())
 
 
@@ -55,7 +55,7 @@ def test_a_scenario_that_ends_its_process_takes_no_other_with_it(ready, monkeypa
     def replay(subject, scenario, setting):
         if scenario.kind == "same_tensor":
             os.abort()
-        return Outcome(calls=2)
+        return Replayed(calls=2)
 
     monkeypatch.setattr(offline_graph, "replay", replay)
     tried = offline_graph.try_graph(ready, until=time.monotonic() + 600, timeout_s=900)["tried"]
@@ -72,7 +72,7 @@ def test_writes_through_data_and_of_buffers_with_grad_are_replayed():
     """Dynamo breaks at its own `_get_data_attr`; autograd forbids such a write to a view that was made under no_grad."""
     rebuilt = rebuild(DATA_AND_BUFFER)
     needing = [replace(spec, requires_grad=spec.name == "l_w_") for spec in rebuilt.inputs]
-    subject = Subject(rebuilt=replace(rebuilt, inputs=tuple(needing)), filling=FILLINGS[0])
+    subject = ReadyGraph(rebuilt=replace(rebuilt, inputs=tuple(needing)), filling=FILLINGS[0])
     second_call = make_plan(rebuilt.inputs, frozenset(), frame="fn", caches=False).scenarios[0]
     outcome = replay(subject, second_call, Setting(backend="aot_eager", gradients=True))
     assert (outcome.why_not, outcome.differences, outcome.calls) == (None, (), 2)
@@ -83,7 +83,7 @@ def test_a_float_that_became_symbolic_is_replayed():
     read = '        total: "f32[][]cpu" = l_y_.sum()\n        item: "Sym(zf1)" = total.item()\n'
     rebuilt = rebuild(TEXT.replace("        mul_", f"{read}        mul_", 1).replace("mul_(2)", "mul_(item)"))
     second_call = make_plan(rebuilt.inputs, frozenset(), frame="fn", caches=False).scenarios[0]
-    subject = Subject(rebuilt=rebuilt, filling=FILLINGS[0])
+    subject = ReadyGraph(rebuilt=rebuilt, filling=FILLINGS[0])
     assert "breaks" in replay(subject, second_call, Setting(backend="eager")).why_not
     outcome = replay(subject, second_call, Setting(backend="eager", configs=tuple(to_trace_again(rebuilt))))
     assert (outcome.why_not, outcome.differences) == (None, ())

@@ -6,8 +6,7 @@ import pytest
 
 from dynadiag.fx.inputs import FILLINGS
 from dynadiag.fx.rebuild import rebuild
-from dynadiag.parity.judging import aspect_of
-from dynadiag.parity.replaying import Setting, Subject, replay
+from dynadiag.parity.replaying import ReadyGraph, Setting, aspect_of, replay
 from dynadiag.parity.scenarios import Pair, Scenario
 from tests.corpus.planted_faults.backends import Twice, inputs, one_tensor, outputs, separate, together
 
@@ -36,7 +35,7 @@ def found(backend, text=TRAINS, scenario=TWO):
     rebuilt = rebuild(text)
     trains = text == TRAINS
     specs = tuple(replace(one, requires_grad=trains) for one in rebuilt.inputs)
-    subject = Subject(rebuilt=replace(rebuilt, inputs=specs), filling=FILLINGS[0])
+    subject = ReadyGraph(rebuilt=replace(rebuilt, inputs=specs), filling=FILLINGS[0])
     outcome = replay(subject, scenario, Setting(backend=backend, gradients=trains))
     assert outcome.why_not is None
     return [(call, one.where, one.name, aspect_of(one)) for call, one in outcome.differences]
