@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-_REGION = "Torch-Compiled Region"
-_LOOKUP = "TorchDynamo Cache Lookup"
+from dynadiag.torch_compat.trace.profile_events import LOOKUP, region_of
+
 _CALLS = 3
 
 
@@ -53,11 +53,11 @@ def probe_steps(*, cuda: bool) -> Generator[None, None, Probe]:
     events = list(profiler.events() or ())
     on_device = [event for event in events if _is_on(event, "CUDA") and not getattr(event, "is_user_annotation", False)]
     kernels = [event for event in on_device if not event.name.startswith(("Memcpy", "Memset"))]
-    lookups = [event for event in events if event.name == _LOOKUP]
+    lookups = [event for event in events if event.name == LOOKUP]
     return Probe(
         kernels=len(kernels) / _CALLS if cuda else None,
         busy_s=_covered_us(on_device) / 1e6 / _CALLS if cuda else None,
-        regions=sum(event.name.startswith(_REGION) and _is_on(event, "CPU") for event in events) / _CALLS,
+        regions=len(_regions(events)) / _CALLS,
         lookups=len(lookups) / _CALLS,
         lookup_us=sum(event.cpu_time_total for event in lookups) / _CALLS,
     )
@@ -70,9 +70,13 @@ def regions_entered(call: Callable[[], Any]) -> dict[str, float]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         for _ in range(_CALLS):
             call()
-    names = (event.name for event in profiler.events() or () if event.name.startswith(_REGION) and _is_on(event, "CPU"))
-    counted = Counter(name.removeprefix(_REGION).strip(": ") for name in names)
-    return {name: count / _CALLS for name, count in counted.items()}
+    return {region: count / _CALLS for region, count in Counter(_regions(profiler.events() or ())).items()}
+
+
+def _regions(events: Iterable[Any]) -> list[str]:
+    """The compiled region of each event on the host that is the entry of one."""
+    found = (region_of(event.name) for event in events if _is_on(event, "CPU"))
+    return [region for region in found if region is not None]
 
 
 def _is_on(event: Any, device: str) -> bool:

@@ -96,6 +96,8 @@ def _holds(text: str, line: str) -> bool:
 
 Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
+"""Signals that end a process by its own fault."""
 SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
 """Kinds that no exception tells: each graph is looked at."""
 Said = tuple[str, str]

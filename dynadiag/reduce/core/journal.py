@@ -51,6 +51,11 @@ class Journal:
         self._verdicts[key] = (verdict, remark)
         self._write({"key": key, "verdict": verdict.value, "remark": remark})
 
+    def put_original(self, key: str) -> None:
+        """Note what is reduced as interesting, since it was confirmed."""
+        if self.get(key) is None:
+            self.put(key, Verdict.INTERESTING)
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:

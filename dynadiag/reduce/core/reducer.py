@@ -6,8 +6,9 @@ What a candidate is (a graph with inputs, a script) it does not know.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from dynadiag.reduce.core.verdict import Verdict
 
 Phase = Literal["confirm", "cut", "simplify", "minimal"]
 Judgement = tuple[Verdict, str]
+_FRUITLESS_LIMIT = 400  # proposals of one pass that are refused in a row
 _LOOKED_AT = 4  # proposals that are looked at for each that may be judged ahead
 
 
@@ -45,6 +47,7 @@ class Reducible(Protocol):
 Candidate = TypeVar("Candidate", bound=Reducible)
 Asked = TypeVar("Asked", bound=Reducible, contravariant=True)
 Upcoming = Callable[[], Iterable[Candidate]]
+Pass = Callable[[Candidate], Iterator[Candidate]]
 
 
 class Oracle(Protocol[Asked]):
@@ -85,6 +88,44 @@ class Progress:
     queries: Counter[str] = field(default_factory=Counter)
     best: Reducible | None = None
     phase: str = "confirm"
+
+
+class Proposals(Generic[Candidate]):
+    """What a pass proposes for a candidate, which may be looked at before its turn; one that breaks proposes nothing more: `broken` is its
+    traceback.
+    """
+
+    def __init__(self, reduction: Pass[Candidate], candidate: Candidate) -> None:
+        self.broken: str | None = None
+        self._left = _proposed(reduction, candidate)
+        self._seen: deque[Candidate] = deque()
+        self._error: str | None = None
+
+    def __iter__(self) -> Iterator[Candidate]:
+        while self._seen or self._look():
+            yield self._seen.popleft()
+        self.broken = self._error
+
+    def coming(self) -> Iterator[Candidate]:
+        """The next ones, which stay next."""
+        for position in itertools.count():
+            if position >= len(self._seen) and not self._look():
+                return
+            yield self._seen[position]
+
+    def _look(self) -> bool:
+        try:
+            self._seen.append(next(self._left))
+        except StopIteration:
+            return False
+        except Exception:  # noqa: BLE001 - the border around one pass
+            self._error, self._left = traceback.format_exc(), iter(())
+            return False
+        return True
+
+
+def _proposed(reduction: Pass[Candidate], candidate: Candidate) -> Iterator[Candidate]:
+    yield from reduction(candidate)
 
 
 class Reducer(Generic[Candidate]):
@@ -155,6 +196,26 @@ class Reducer(Generic[Candidate]):
         if verdict is Verdict.BORING and (self.almost is None or candidate.measure > self.almost.measure):
             self.almost = candidate
         return False
+
+    def run_pass(
+        self, reduction: Pass[Candidate], offer: Callable[[Candidate, Proposals[Candidate]], bool], *, goes_on: bool = False
+    ) -> bool:
+        """Offer what a pass proposes; after each adoption it proposes anew, from the new best. Gives whether anything was adopted.
+
+        With `goes_on` it goes on at the same place then: what came before was refused for a candidate that hardly differs.
+        """
+        adopted, refused, again = False, 0, True
+        while again:
+            again = False
+            proposals = Proposals(reduction, self.best)
+            for proposal in itertools.islice(proposals, refused, refused + _FRUITLESS_LIMIT):
+                if offer(proposal, proposals):
+                    adopted = again = True
+                    break
+                refused += goes_on
+            if proposals.broken is not None:
+                self.broken_passes[getattr(reduction, "__name__", repr(reduction))] = proposals.broken
+        return adopted
 
     def _is_worth_a_query(self, candidate: Candidate, *, checked: bool) -> bool:
         if candidate.measure >= self.best.measure:

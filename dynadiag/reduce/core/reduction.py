@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
+from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.failure import Failure, Said
 from dynadiag.reduce.core.reducer import Candidate, Progress
 from dynadiag.reduce.core.verdict import repeats_for
@@ -28,6 +29,11 @@ class Options:
     on_query: Callable[[Progress], None] | None = None
     wait: Callable[[], None] = lambda: None
 
+    def is_asked_for(self, failure: Failure) -> bool:
+        """Whether a failure is of the kind that is meant, is what the script's exception said, and matches."""
+        of_kind = self.kind is None or failure.kind == self.kind
+        return of_kind and (self.said is None or failure.said() == self.said) and failure.matches(self.match)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
@@ -47,6 +53,25 @@ class Confirmed:
     def queries(self, counts: Mapping[str, int]) -> dict[str, int]:
         """All queries by phase; `counts` are those of the search."""
         return {"confirm": self.of, **{phase: counts.get(phase, 0) for phase in ("cut", "simplify", "minimal")}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Seconds that a candidate has at least: any, and one of a hang."""
+
+    least_s: float
+    least_hang_s: float
+
+    def later(self, failure: Failure, *, took_s: float, asked_s: float) -> float:
+        """Ten times what the first run took; of a hang ten times what passed before it (`took_s`), and no more than was asked for."""
+        if failure.kind == "hang":
+            return min(asked_s, max(self.least_hang_s, 10 * took_s))
+        return max(self.least_s, 10 * took_s)
+
+
+def environment_error(why: str | None) -> NothingFoundError:
+    """What is raised where the machine failed, not the compiler."""
+    return NothingFoundError(f"environment error, not a compiler failure: {why}", slug="environment", exit_code=1)
 
 
 @dataclass(frozen=True, kw_only=True)

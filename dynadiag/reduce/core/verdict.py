@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 
 
 class Verdict(enum.Enum):
@@ -56,6 +57,14 @@ def wants_more(failed: int, of: int) -> bool:
     times.
     """
     return of < _TRIES or (failed < _FAILURES_WANTED and of < _MOST_TRIES)
+
+
+def needs_run(shown: Sequence[bool], looks: int = CONFIRMATIONS) -> bool:
+    """Whether the original is to be run once more, after runs that showed the failure or did not: until it is confirmed, and how often it
+    comes is known, or until `looks` runs have not shown it.
+    """
+    failed = sum(shown)
+    return len(shown) < (CONFIRMATIONS if failed else looks) or (0 < failed < len(shown) and wants_more(failed, len(shown)))
 
 
 def wants_proof(shown: int, of: int, *, sometimes: bool) -> bool:

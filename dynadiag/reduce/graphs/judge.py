@@ -15,7 +15,7 @@ import torch
 from dynadiag.children.answer_cache import digest, remembered
 from dynadiag.children.forked import ChildReport, run_forked
 from dynadiag.errors import DynadiagError
-from dynadiag.reduce.core.failure import Failure, crash_frames, from_json
+from dynadiag.reduce.core.failure import CRASHES, Failure, crash_frames, from_json
 from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.speculation import Pool, PoolOptions
 from dynadiag.reduce.core.verdict import Verdict
@@ -28,9 +28,6 @@ from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dispatch.saved_values import from_saved, to_saved
 from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
 from dynadiag.torch_compat.inductor.cpp_answers import errors_too
-
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
-_LEAST_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +80,7 @@ def _outcome(report: ChildReport) -> dict[str, Any]:
             return {}
     if report.timed_out:
         return _late(phase, "hang", "it did not finish in time")
-    if report.signal in _CRASHES:
+    if report.signal in CRASHES:
         return _late(phase, "crash", str(report.signal), report.output)
     if report.signal is not None:
         return {"invalid": f"it was killed by {report.signal} (out of memory?)", "environment": True}
@@ -235,8 +232,3 @@ def _as_it_was(value: Any, name: str, loaded: Mapping[str, Any]) -> Any:
         setattr(value, HOME, loaded["devices"][name])
         value.requires_grad_(name in loaded["grad"])
     return value
-
-
-def timeout_for(first_s: float) -> float:
-    """Ten times the first run, within reason; in seconds."""
-    return max(_LEAST_TIMEOUT_S, 10 * first_s)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -15,20 +13,19 @@ from dynadiag.reduce.core import reduction as core
 from dynadiag.reduce.core import search
 from dynadiag.reduce.core.failure import SILENT, Failure, shows
 from dynadiag.reduce.core.journal import Journal
-from dynadiag.reduce.core.reducer import Oracle, Phase, Reducer, Stopped
+from dynadiag.reduce.core.reducer import Oracle, Phase, Proposals, Reducer, Stopped
 from dynadiag.reduce.core.speculation import PoolOptions
-from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, Verdict, wants_more
+from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, needs_run
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.cutting import Cutter
 from dynadiag.reduce.graphs.guilty_part import same_cause
-from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation, observe_isolated, timeout_for
+from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation, observe_isolated
 from dynadiag.reduce.graphs.observing import OTHER_NUMBERS
 from dynadiag.reduce.graphs.passes import ALL_PASSES, ReductionPass
 from dynadiag.reduce.graphs.passes.surroundings import fewer_calls
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.dynamo.compiling import gpus_to_share
 
-_FRUITLESS_LIMIT = 400
 _CHANCES: dict[Phase, float] = {"cut": 0.5, "minimal": 0.1}
 """How often a question is answered with yes: decides which questions are worth asking ahead, and nothing else."""
 
@@ -101,64 +98,26 @@ def _simplify(reducer: GraphReducer, passes: Sequence[ReductionPass]) -> bool:
 
 
 def _run_pass(reducer: GraphReducer, reduction: ReductionPass, later: Sequence[ReductionPass]) -> bool:
-    """Offer what a pass proposes; after each adoption it proposes anew, from the new best."""
-    adopted, again = False, True
-    while again:
-        again = False
-        proposals = _Proposals(reduction(reducer.best))
-        for proposal in itertools.islice(proposals, _FRUITLESS_LIMIT):
-            if reducer.offer(proposal, "simplify", upcoming=lambda: _upcoming(reducer, reduction, later, proposals, proposal)):  # noqa: B023
-                adopted = again = True
-                break
-        if proposals.broken is not None:
-            reducer.broken_passes[getattr(reduction, "__name__", repr(reduction))] = proposals.broken
-    return adopted
+    """Offer what a pass proposes, and say what may come next."""
+
+    def offer(proposal: Candidate, proposals: Proposals[Candidate]) -> bool:
+        return reducer.offer(proposal, "simplify", upcoming=lambda: _upcoming(reducer, reduction, later, proposals, proposal))
+
+    return reducer.run_pass(reduction, offer)
 
 
 def _upcoming(
-    reducer: GraphReducer, reduction: ReductionPass, later: Sequence[ReductionPass], proposals: _Proposals, asked: Candidate
+    reducer: GraphReducer, reduction: ReductionPass, later: Sequence[ReductionPass], proposals: Proposals[Candidate], asked: Candidate
 ) -> Iterator[Candidate]:
     """What comes when the one that is asked is not adopted, and what comes when it is, by turns."""
-    behind = itertools.chain.from_iterable(_Proposals(function(reducer.best)).coming() for function in later)
+    behind = itertools.chain.from_iterable(Proposals(function, reducer.best).coming() for function in later)
     refused = itertools.chain(proposals.coming(), behind)
-    adopted = itertools.chain.from_iterable(_Proposals(callback(asked)).coming() for callback in (reduction, *later))
+    adopted = itertools.chain.from_iterable(Proposals(callback, asked).coming() for callback in (reduction, *later))
     for pair in itertools.zip_longest(refused, adopted):
         yield from (candidate for candidate in pair if candidate is not None)
 
 
-class _Proposals:
-    """What a pass proposes, which may be looked at before its turn; one that breaks proposes nothing more: `broken` is its traceback."""
-
-    def __init__(self, proposals: Iterator[Candidate]) -> None:
-        self.broken: str | None = None
-        self._left = proposals
-        self._seen: deque[Candidate] = deque()
-        self._error: str | None = None
-
-    def __iter__(self) -> Iterator[Candidate]:
-        while self._seen or self._look():
-            yield self._seen.popleft()
-        self.broken = self._error
-
-    def coming(self) -> Iterator[Candidate]:
-        """The next ones, which stay next."""
-        for position in itertools.count():
-            if position >= len(self._seen) and not self._look():
-                return
-            yield self._seen[position]
-
-    def _look(self) -> bool:
-        try:
-            self._seen.append(next(self._left))
-        except StopIteration:
-            return False
-        except Exception:  # noqa: BLE001 - the border around one pass
-            self._error, self._left = traceback.format_exc(), iter(())
-            return False
-        return True
-
-
-_LEAST_HANG_S = 5.0
+LIMITS = core.Limits(least_s=30.0, least_hang_s=5.0)
 PASSES_ALONE = "passes-alone"
 """The slug of what is raised where the graph alone does not show the failure of the script."""
 
@@ -204,22 +163,21 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
     target: Failure | None = None
     timeout_s = options.timeout_s
     looks = LOOKS if options.said is not None or options.like is not None else CONFIRMATIONS  # the script has shown it
-    while len(seen) < (CONFIRMATIONS if target is not None else looks) or (
-        target is not None and 0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))
-    ):
+    while needs_run([_shows(observation, target) for observation in seen], looks):
         observation = observe_isolated(candidate, setting, timeout_s=timeout_s)
         options.wait()
         seen.append(observation)
         if observation.environment:
-            raise NothingFoundError(f"environment error, not a compiler failure: {observation.invalid}", slug="environment", exit_code=1)
+            raise core.environment_error(observation.invalid)
         if target is None and observation.failure is not None and _is_meant(observation.failure, options):
             target = observation.failure
-            timeout_s = _later_timeout(observation, options.timeout_s)
+            took_s = observation.reached_s if target.kind == "hang" else observation.wall_s
+            timeout_s = LIMITS.later(target, took_s=took_s, asked_s=options.timeout_s)
     if target is None:
         raise NothingFoundError(_why_nothing(seen, setting, options), slug=PASSES_ALONE, exit_code=1)
     return Confirmed(
         failure=target,
-        failed=_failed(seen, target),
+        failed=sum(_shows(observation, target) for observation in seen),
         of=len(seen),
         wall_s=seen[0].wall_s,
         timeout_s=timeout_s,
@@ -227,26 +185,16 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
     )
 
 
-def _failed(seen: list[Observation], target: Failure) -> int:
-    return sum(observation.failure is not None and observation.failure.same_as(target) for observation in seen)
+def _shows(observation: Observation, target: Failure | None) -> bool:
+    return target is not None and observation.failure is not None and observation.failure.same_as(target)
 
 
 def _is_meant(failure: Failure, options: ReductionOptions) -> bool:
     if options.like is not None and not same_cause(failure, options.like):
         return False
-    if options.kind is not None and failure.kind != options.kind:
-        return False
-    if options.said is not None and failure.said() != options.said:
-        return False
     if options.printed is not None and not shows(failure, 1, options.printed):
         return False
-    return failure.matches(options.match)
-
-
-def _later_timeout(first: Observation, limit_s: float) -> float:
-    if first.failure is not None and first.failure.kind == "hang":
-        return min(limit_s, max(_LEAST_HANG_S, 10 * first.reached_s))
-    return timeout_for(first.wall_s)
+    return options.is_asked_for(failure)
 
 
 def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOptions) -> str:
@@ -283,8 +231,7 @@ def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptio
     oracle.wait = options.wait
     subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
     journal = Journal(options.journal, subject=subject, resume=options.resume)
-    if journal.get(candidate.key) is None:
-        journal.put(candidate.key, Verdict.INTERESTING)
+    journal.put_original(candidate.key)
     reducer = GraphReducer(candidate, oracle, journal=journal, on_query=options.on_query, ahead=oracle)
     began_s, own_s = time.monotonic(), time.process_time()
     try:

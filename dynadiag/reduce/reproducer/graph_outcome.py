@@ -31,7 +31,7 @@ from dynadiag.reduce.reproducer.proving import (
     with_variables,
     without_header,
 )
-from dynadiag.reduce.reproducer.result_files import WARM, common_json, versions, write_text
+from dynadiag.reduce.reproducer.result_files import WARM, common_json, no_almost, versions, write_almost, write_text
 
 
 def difference(failing: Candidate, passing: Candidate) -> str:
@@ -196,19 +196,21 @@ def write_reproducer(
 def _with_almost(reduction: Reduction, header: Header, out: Path, timeout_s: float, variables: Mapping[str, str]) -> Written:
     """`almost.py`, kept only when its file passes in a child of its own: as often as a flaky failure needs to show itself."""
     none = Written(path=None, proof=Proof(runs=0, reproduced=0))
-    (out / "almost.py").unlink(missing_ok=True)
-    if reduction.almost is None:
-        return replace(none, almost_why="no candidate near the result passed")
+    if (why := no_almost(reduction, out)) is not None or reduction.almost is None:
+        return replace(none, almost_why=why)
     try:
         source = with_variables(reproducer(reduction.almost, reduction.setting, header, expect_failure=False), variables)
     except NotRebuildableError as error:
         return replace(none, almost_why=f"it cannot be written as a script: {error}")
-    for _ in range(reduction.confirmed.repeats):
+
+    def exit_status() -> int | None:
         key = f"almost {digest(without_header(source))}"
-        status = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
-        if status != 0:
-            return replace(none, almost_why=f"the closest passing graph did not pass as a file (exit status {status})")
-    write_text(source, out / "almost.py")
+        status: int | None = remembered(key, lambda: run_in_child(source, timeout_s=timeout_s), keep=lambda answer: answer == 0)
+        return status
+
+    otherwise = "the closest passing graph did not pass as a file"
+    if (why := write_almost(source, out, exit_status, repeats=reduction.confirmed.repeats, otherwise=otherwise)) is not None:
+        return replace(none, almost_why=why)
     return replace(none, almost=out / "almost.py", almost_differs=difference(reduction.best, reduction.almost))
 
 

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,21 @@ def write_report(told: Document, out: Path, why: dict[str, str]) -> None:
 
 _COMPILER_LIMIT_S = 20
 _GPU_LIMIT_S = 120
+
+
+def no_almost(found: Found[Any], out: Path) -> str | None:
+    """Why there is no `almost.py` to try; the one of an earlier result goes."""
+    (out / "almost.py").unlink(missing_ok=True)
+    return "no candidate near the result passed" if found.almost is None else None
+
+
+def write_almost(source: str, out: Path, exit_status: Callable[[], int | None], *, repeats: int, otherwise: str) -> str | None:
+    """Write `almost.py` where it passes as often as a flaky failure needs to show itself; else why not, which begins with `otherwise`."""
+    for _ in range(repeats):
+        if (status := exit_status()) != 0:
+            return f"{otherwise} (exit status {status})"
+    write_text(source, out / "almost.py")
+    return None
 
 
 def machine_facts(*, with_gpu: bool) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from dynadiag.reduce.core.failure import shows as failure_shows
 from dynadiag.reduce.reproducer import bug_report, proving, result_files
 from dynadiag.reduce.reproducer.minify_keys import GuiltyKeys, ScriptResultKeys, SizeKeys
 from dynadiag.reduce.reproducer.proving import Proof, proven_with_variables, run_fresh, template_for, with_variables
-from dynadiag.reduce.reproducer.result_files import common_json, figures, machine_facts, versions, write_text
+from dynadiag.reduce.reproducer.result_files import common_json, figures, machine_facts, no_almost, versions, write_almost, write_text
 from dynadiag.reduce.reproducer.script_file import FORMS, Header, guarded_name, reproducer
 from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program
@@ -70,18 +70,19 @@ def write_reproducer(reduction: ScriptReduction, out: Path, *, timeout_s: float)
 
 def _with_almost(reduction: ScriptReduction, written: Written, header: Header, out: Path, form: str, timeout_s: float) -> Written:
     """The closest program that passes, kept only when it passes in a fresh process: as often as a flaky failure needs to show itself."""
-    (out / "almost.py").unlink(missing_ok=True)
-    if reduction.almost is None:
-        return replace(written, almost_why="no candidate near the result passed")
+    if (why := no_almost(reduction, out)) is not None or reduction.almost is None:
+        return replace(written, almost_why=why)
     source = with_variables(
         reproducer(reduction.almost, reduction.confirmed.failure, header, expect_failure=False, form=form), written.variables
     )
-    for _ in range(reduction.confirmed.repeats):
+
+    def exit_status() -> int | None:
         how = template_for(source, reduction.confirmed.failure)
-        status, _output = run_fresh(source, timeout_s=timeout_s, variables={}, template=how)
-        if status != 0:
-            return replace(written, almost_why=f"the closest passing program did not pass in a fresh process (exit status {status})")
-    write_text(source, out / "almost.py")
+        return run_fresh(source, timeout_s=timeout_s, variables={}, template=how)[0]
+
+    otherwise = "the closest passing program did not pass in a fresh process"
+    if (why := write_almost(source, out, exit_status, repeats=reduction.confirmed.repeats, otherwise=otherwise)) is not None:
+        return replace(written, almost_why=why)
     return replace(written, almost="almost.py", almost_differs=difference(reduction.best, reduction.almost))
 
 

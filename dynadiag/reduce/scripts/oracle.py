@@ -11,7 +11,7 @@ from typing import Any
 
 from dynadiag.children.answer_cache import digest, remembered, remembering
 from dynadiag.children.forked import ChildReport, run_forked
-from dynadiag.reduce.core.failure import Failure, crash_frames, from_json
+from dynadiag.reduce.core.failure import CRASHES, Failure, crash_frames, from_json
 from dynadiag.reduce.core.reducer import Judgement
 from dynadiag.reduce.core.verdict import Verdict
 from dynadiag.reduce.scripts.names import SCOPES
@@ -27,7 +27,6 @@ The first numbers that torch's generator gives with them lie in both tails (`ran
 """
 _TIMES_THE_BEST, _SPARE_CPU_S = 1.5, 1.0
 _DRAWS = re.compile(r"rand|normal|bernoulli|multinomial|dropout|uniform|exponential|shuffle|\bnn\.|from torch.nn|import transformers|seed")
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +136,7 @@ def _end_of(report: ChildReport, told: Mapping[str, Any]) -> Failure | None:
         return None
     if report.timed_out:
         return Failure(kind="hang", phase="call", message="it did not finish in time")
-    if report.signal in _CRASHES:
+    if report.signal in CRASHES:
         output = report.output
         return Failure(kind="crash", phase="call", message=str(report.signal), frames=crash_frames(output), detail=output)
     if report.signal == "SIGXCPU":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core import reduction as core
@@ -15,7 +13,7 @@ from dynadiag.reduce.core import search
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.reducer import Phase, Progress, Reducer, Stopped
-from dynadiag.reduce.core.verdict import CONFIRMATIONS, Verdict, wants_more
+from dynadiag.reduce.core.verdict import Verdict, needs_run
 from dynadiag.reduce.scripts.back_ends import texts_of
 from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, Seen, draws, see
 from dynadiag.reduce.scripts.passes import ALL_PASSES, ScriptPass, passes_before_cutting
@@ -23,8 +21,6 @@ from dynadiag.reduce.scripts.passes.definitions import eager_backend
 from dynadiag.reduce.scripts.program import Facts, FactsOf, Program
 from dynadiag.reduce.scripts.recorded_failures import KINDS
 from dynadiag.reduce.scripts.slicing import Slicer, without_line
-
-_FRUITLESS_LIMIT = 400
 
 
 @dataclass(kw_only=True)
@@ -58,7 +54,7 @@ def reduce_in_rounds(
     thorough = oracle.thorough()
     if thorough is oracle:
         return found
-    whole = _last_whole(search.adopted, thorough, cast(Journal, _Apart(journal)), found)
+    whole = _last_whole(search.adopted, thorough, _WholeRuns(journal), found)
     if whole is program and len(search.adopted) > 1 and thorough.judge(program)[0] is not Verdict.INTERESTING:
         # The script itself shows it for some random numbers only: so may the result.
         thorough.seeds = ()
@@ -67,7 +63,7 @@ def reduce_in_rounds(
     if whole is not found.best:
         found.best, found.almost = whole, None
         if found.complete:
-            again = _search(whole, thorough, cast(Journal, _Apart(journal)), on_query)
+            again = _search(whole, thorough, _WholeRuns(journal), on_query)
             found.complete = again.reduce(first=())
             _take(found, again)
             oracle.add(thorough)
@@ -75,8 +71,7 @@ def reduce_in_rounds(
 
 
 def _search(program: Program, oracle: ScriptOracle, journal: Journal, on_query: Callable[[Progress], None] | None) -> ScriptReducer:
-    if journal.get(program.key) is None:
-        journal.put(program.key, Verdict.INTERESTING)
+    journal.put_original(program.key)
     return ScriptReducer(program, oracle, journal=journal, on_query=on_query)
 
 
@@ -100,13 +95,14 @@ def _last_whole(adopted: Sequence[Program], oracle: ScriptOracle, journal: Journ
     return adopted[0]
 
 
-class _Apart:
+class _WholeRuns(Journal):
     """The journal with keys of its own for whole runs."""
 
     def __init__(self, journal: Journal) -> None:
+        super().__init__()
         self._journal = journal
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> tuple[Verdict, str] | None:
         return self._journal.get(f"{key}-whole")
 
     def put(self, key: str, verdict: Verdict, remark: str = "") -> None:
@@ -155,25 +151,7 @@ class ScriptReducer(Reducer[Program]):
         return taken
 
     def _run_pass(self, reduction: ScriptPass, phase: Phase) -> bool:
-        """Offer what a pass proposes; after each adoption it goes on at the same place of the new best.
-
-        What came before that place was refused for a program that hardly differs; the next round asks again.
-        """
-        before, asked, again = self.best.key, 0, True
-        while again:
-            again = False
-            for proposal in itertools.islice(self._proposals(reduction), asked, asked + _FRUITLESS_LIMIT):
-                if self._offer(proposal, phase):
-                    again = True
-                    break
-                asked += 1
-        return self.best.key != before
-
-    def _proposals(self, reduction: ScriptPass) -> Iterator[Program]:
-        try:
-            yield from reduction(self.best)
-        except Exception:  # noqa: BLE001 - the border around one pass
-            self.broken_passes[reduction.__name__] = traceback.format_exc()
+        return self.run_pass(reduction, lambda proposal, _: self._offer(proposal, phase), goes_on=True)
 
 
 def _one_minimal(items: Sequence[int], fails: search.Fails, *, blocks: object) -> tuple[int, ...]:
@@ -183,8 +161,7 @@ def _one_minimal(items: Sequence[int], fails: search.Fails, *, blocks: object) -
 SHOWN_BY_A_RUN = ("compile_error", "runtime_error", "crash", "hang")
 """Kinds that need no recording: the script ends in them. The same run without the compiler must end well."""
 _NOT_THE_COMPILERS = ("exit", "killed")
-_LEAST_TIMEOUT_S = 60.0
-_LEAST_HANG_S = 30.0
+LIMITS = core.Limits(least_s=60.0, least_hang_s=30.0)
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
 
@@ -245,20 +222,21 @@ def confirm(program: Program, options: core.Options) -> Confirmed:
     """The failure that the script shows, three times out of three, or flaky: then how often in ten to forty runs."""
     conditions, (program, first, dropped), in_vain_s = _first_look_that_shows(program, options)
     if first.environment is not None:
-        raise NothingFoundError(f"environment error, not a compiler failure: {first.environment}", slug="environment", exit_code=1)
+        raise core.environment_error(first.environment)
     target = _target(first, options)
     seen = [first]
     control = None if target.kind in KINDS else _control(program, conditions)
-    passing_s = control.wall_s if control is not None else None
-    limit_s = later_timeout(target, failing_s=first.wall_s, passing_s=passing_s, asked_s=options.timeout_s)
+    passing_s = 0.0 if control is None else control.wall_s
+    took_s = passing_s if target.kind == "hang" else first.wall_s
+    limit_s = LIMITS.later(target, took_s=took_s, asked_s=options.timeout_s)
     later = replace(conditions, timeout_s=limit_s, until=target if target.kind in KINDS else None)
-    while len(seen) < CONFIRMATIONS or (0 < (failed := _failed(seen, target)) < len(seen) and wants_more(failed, len(seen))):
+    while needs_run([_shows(run, target) for run in seen]):
         options.wait()
         seen.append(see(program, later))
     return Confirmed(
         program=program,
         failure=target,
-        failed=_failed(seen, target),
+        failed=sum(_shows(run, target) for run in seen),
         of=len(seen),
         timeout_s=later.timeout_s,
         cpu_s=in_vain_s + sum(item.cpu_s for item in (*seen, *([control] if control is not None else []))),
@@ -279,14 +257,14 @@ def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Con
         look = _first_look(program, conditions, options)
         looks.append((conditions, look))
         seen = look[1]
-        if seen.environment is not None or _shows(seen, options) or (seen.ended is not None and seen.ended.kind == "hang"):
+        if seen.environment is not None or _shows_what_is_meant(seen, options) or (seen.ended is not None and seen.ended.kind == "hang"):
             break
     else:
         conditions, look = looks[0]
     return conditions, look, sum(other[1].cpu_s for _, other in looks if other is not look)
 
 
-def _shows(seen: Seen, options: core.Options) -> bool:
+def _shows_what_is_meant(seen: Seen, options: core.Options) -> bool:
     return not (options.kind in KINDS and seen.ended is not None) and any(_is_meant(failure, options) for failure in seen.failures)
 
 
@@ -295,7 +273,7 @@ def _first_look(program: Program, conditions: Conditions, options: core.Options)
     if options.kind in _OF_DYNAMO:
         with_dynamo = next(eager_backend(program))
         tamed = _tamed(with_dynamo, conditions)
-        if _shows(tamed[1], options):
+        if _shows_what_is_meant(tamed[1], options):
             return tamed
     return _tamed(program, conditions)
 
@@ -334,8 +312,8 @@ def _why_nothing(seen: Seen, options: core.Options) -> str:
     return f"nothing to reduce: the script shows no {options.kind or 'failure'} when run on its own in an empty directory"
 
 
-def _failed(seen: list[Seen], target: Failure) -> int:
-    return sum(any(failure.same_as(target) for failure in run.failures) for run in seen)
+def _shows(seen: Seen, target: Failure) -> bool:
+    return any(failure.same_as(target) for failure in seen.failures)
 
 
 def _control(program: Program, conditions: Conditions) -> Seen:
@@ -351,20 +329,7 @@ def _is_meant(failure: Failure, options: core.Options) -> bool:
     exception of an earlier run is known, the same exception (its class and its normalised message).
     """
     wanted = SHOWN_BY_A_RUN if options.kind is None else (options.kind,)
-    if failure.kind in _NOT_THE_COMPILERS or failure.kind not in wanted:
-        return False
-    if options.said is not None and failure.said() != options.said:
-        return False
-    return failure.matches(options.match)
-
-
-def later_timeout(failure: Failure, *, failing_s: float, passing_s: float | None, asked_s: float) -> float:
-    """Seconds for a candidate: ten times the first run. Of a hang that run says nothing: then ten times the run without the compiler, and
-    no more than what was asked for.
-    """
-    if failure.kind == "hang":
-        return min(asked_s, max(_LEAST_HANG_S, 10 * (passing_s or 0.0)))
-    return max(_LEAST_TIMEOUT_S, 10 * failing_s)
+    return failure.kind not in _NOT_THE_COMPILERS and failure.kind in wanted and options.is_asked_for(failure)
 
 
 def _facts(program: Program, conditions: Conditions) -> Facts:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_REGION = "Torch-Compiled Region: "
-_LOOKUP = "TorchDynamo Cache Lookup"
+_REGION = "Torch-Compiled Region"
+LOOKUP = "TorchDynamo Cache Lookup"
+"""What the profiler calls a look-up of Dynamo's, with its guards (2.11 to 2.15)."""
 _PREGRAPH = "Pregraph bytecode"
 GRAPH = "dynadiag graph"
 CALL = "dynadiag call "
@@ -88,6 +89,11 @@ class Profiled:
         return any(event.on_device for event in self.events)
 
 
+def region_of(name: str) -> str | None:
+    """Which compiled region an event of this name is, by its compile id; None for any other event."""
+    return name[len(_REGION) :].strip(": ") if name.startswith(_REGION) else None
+
+
 def read_events(events: Iterable[Any]) -> Profiled:
     """Kineto's events as plain data."""
     read, threads = [], []
@@ -144,9 +150,9 @@ def _span_of(event: Event) -> tuple[str, str]:
         return "", ""
     if event.name.startswith(CALL):
         return "call", event.name.removeprefix(CALL)
-    if event.name.startswith(_REGION):
-        return "region", event.name.removeprefix(_REGION)
-    return {_LOOKUP: "lookup", GRAPH: "graph"}.get(event.name, ""), ""
+    if (region := region_of(event.name)) is not None:
+        return "region", region
+    return {LOOKUP: "lookup", GRAPH: "graph"}.get(event.name, ""), ""
 
 
 def _asks(events: Sequence[Event], origin: int) -> list[list[int]]:
@@ -205,9 +211,9 @@ def _spans_by_thread(profiled: Profiled) -> dict[int, list[_Span]]:
 
 
 def _kind(name: str) -> str | None:
-    if name.startswith(_REGION):
-        return name.removeprefix(_REGION)
-    return name if name in (_LOOKUP, *_PARTS) else None
+    if (region := region_of(name)) is not None:
+        return region
+    return name if name in (LOOKUP, *_PARTS) else None
 
 
 def _nest(spans: list[_Span]) -> _Span:
@@ -226,7 +232,7 @@ def _add_up(parent: _Span, sums: dict[str, _Sum]) -> None:
     """A look-up belongs to the region that follows it under the same parent."""
     lookup: _Span | None = None
     for span in parent.children:
-        if span.kind == _LOOKUP:
+        if span.kind == LOOKUP:
             lookup = span
         elif span.kind in _PARTS:
             _add_part(parent.kind, span, sums)
@@ -243,7 +249,7 @@ def _add_up(parent: _Span, sums: dict[str, _Sum]) -> None:
 
 def _add_part(region: str, span: _Span, sums: dict[str, _Sum]) -> None:
     """A part of a region; one whose region began before the profile is left out, as the region is."""
-    if region == "" or region in (_LOOKUP, *_PARTS):
+    if region == "" or region in (LOOKUP, *_PARTS):
         return
     if span.kind == GRAPH:
         sums[region].graph += span.end - span.begin

@@ -13,7 +13,7 @@ from dynadiag.reduce.core.failure import Failure, said_by
 from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.graphs.loading import NOT_REBUILT
 from dynadiag.reduce.graphs.reduction import PASSES_ALONE
-from dynadiag.reduce.scripts.reduction import _is_meant, later_timeout
+from dynadiag.reduce.scripts.reduction import LIMITS, _is_meant
 from dynadiag.reduce.session import SessionOptions
 from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED, Suspect
 from dynadiag_cli.minify_output import Terminal
@@ -50,10 +50,10 @@ def test_which_failure_of_a_script_is_meant(found, asked, expected):
 
 def test_a_hang_is_waited_for_as_long_as_the_uncompiled_run_suggests():
     hang = Failure(kind="hang", phase="call")
-    assert later_timeout(hang, failing_s=300.0, passing_s=1.0, asked_s=300.0) == 30.0
-    assert later_timeout(hang, failing_s=300.0, passing_s=9.0, asked_s=300.0) == 90.0
-    assert later_timeout(hang, failing_s=300.0, passing_s=9.0, asked_s=20.0) == 20.0
-    assert later_timeout(failure(), failing_s=30.0, passing_s=1.0, asked_s=300.0) == 300.0
+    assert LIMITS.later(hang, took_s=1.0, asked_s=300.0) == 30.0
+    assert LIMITS.later(hang, took_s=9.0, asked_s=300.0) == 90.0
+    assert LIMITS.later(hang, took_s=9.0, asked_s=20.0) == 20.0
+    assert LIMITS.later(failure(), took_s=30.0, asked_s=300.0) == 300.0
 
 
 @pytest.fixture
