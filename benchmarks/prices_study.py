@@ -94,7 +94,9 @@ def study(name: str, options: argparse.Namespace, turns: Turns) -> dict[str, Any
     )
     budget = Budget(min_rounds=ROUNDS, max_s=options.max_time)
     with turns.party() as turn:
-        result = Session([broken, fixed], BenchOptions(budget=budget, prices=True, prepare_together=options.together > 1), turn=turn).run()
+        result = Session(
+            [broken, fixed], BenchOptions(budget=budget, prices=True, prepare_together=options.together > 1), turn=turn
+        ).run_benchmark()
     before, after = result.arms
     prices = next((one for one in result.prices or () if one["arm"] == "broken"), {"why_not": before.reason or "it could not be timed"})
     row: dict[str, Any] = {"model": name, "overrides": overrides, "environment": result.environment, "load": os.getloadavg()[0]}

@@ -45,7 +45,7 @@ class Rows:
     def _row(self, name: str, arms: Sequence[ArmSpec], max_s: float, turns: Turns) -> None:
         options = BenchOptions(budget=Budget(max_s=max_s), prepare_together=True, timeout_s=400)
         with turns.party() as turn:
-            result = Session(arms, options, turn=turn).run()
+            result = Session(arms, options, turn=turn).run_benchmark()
         self.rows[name] = {**to_dict(result), "target": f"benchmarks/{TARGET.rpartition('/')[2]}", "date": time.strftime("%Y-%m-%d")}
         self.path.write_text(text_of(self.rows), "utf-8")
         print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.phases_s.items())}", flush=True)

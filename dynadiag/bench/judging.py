@@ -6,13 +6,13 @@ from dynadiag.bench.arms import pairs
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
 from dynadiag.bench.rounds import looks_until
 from dynadiag.bench.statistics import drift, median_interval, spread
-from dynadiag.bench.verdict import Decision, Verdict, decide
+from dynadiag.bench.verdict import Decision, SpeedVerdict, decide
 
 # Noise that is said: a quarter-to-quarter spread or a drift of the baseline beyond this share.
 _NOISY = 0.05
 _LATE_SHARE = 0.1
 ONE_PROCESS = "the arms shared one process: caches, flags and the recompile limit are shared, and the A/A arm is the baseline"
-_NOT_RIGHT = {"WRONG": Verdict.WRONG, "DTYPE_CHANGED": Verdict.WRONG, "VACUOUS": Verdict.VACUOUS}
+_NOT_RIGHT = {"WRONG": SpeedVerdict.WRONG, "DTYPE_CHANGED": SpeedVerdict.WRONG, "VACUOUS": SpeedVerdict.VACUOUS}
 
 
 def summarise(row: ArmResult, baseline: ArmResult) -> None:
@@ -55,16 +55,16 @@ def _compare(result: BenchResult, baseline: ArmResult, row: ArmResult, checks: d
         again = result.same_again
         failed = next((arm_result for arm_result in (baseline, row, again) if arm_result is not None and arm_result.failed), row)
         reason = f"{failed.name}: {failed.reason}" if failed.reason else "nothing was timed"
-        return Comparison(baseline=baseline.name, arm=row.name, verdict=Verdict.INCONCLUSIVE, reason=reason, decision=None)
+        return Comparison(baseline=baseline.name, arm=row.name, verdict=SpeedVerdict.INCONCLUSIVE, reason=reason, decision=None)
     late = _late(row) or _late(baseline)
     if late:
-        return Comparison(baseline=baseline.name, arm=row.name, verdict=Verdict.INCONCLUSIVE, reason=late, decision=decision)
+        return Comparison(baseline=baseline.name, arm=row.name, verdict=SpeedVerdict.INCONCLUSIVE, reason=late, decision=decision)
     if row.status == "not_compiled":
-        return Comparison(baseline=baseline.name, arm=row.name, verdict=Verdict.INCONCLUSIVE, reason=row.reason, decision=decision)
+        return Comparison(baseline=baseline.name, arm=row.name, verdict=SpeedVerdict.INCONCLUSIVE, reason=row.reason, decision=decision)
     return Comparison(baseline=baseline.name, arm=row.name, verdict=decision.verdict, reason=decision.reason, decision=decision)
 
 
-def _not_right(baseline: ArmResult, row: ArmResult, checks: dict[str, Correctness]) -> tuple[Verdict, str] | None:
+def _not_right(baseline: ArmResult, row: ArmResult, checks: dict[str, Correctness]) -> tuple[SpeedVerdict, str] | None:
     """No speed counts where results are not right; a baseline that proves nothing or disagrees with itself leaves nothing to hold on to."""
     for name in (baseline.name, row.name):
         check = checks.get(name)
@@ -73,7 +73,7 @@ def _not_right(baseline: ArmResult, row: ArmResult, checks: dict[str, Correctnes
         text = f"{check.worst}: {check.detail}" if check.worst else check.detail
         if check.status in _NOT_RIGHT:
             return _NOT_RIGHT[check.status], text if name == row.name else f"{name}: {text}"
-        return Verdict.INCONCLUSIVE, text
+        return SpeedVerdict.INCONCLUSIVE, text
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from dynadiag.bench.rounds import Budget
-from dynadiag.bench.verdict import Decision, Verdict
+from dynadiag.bench.verdict import Decision, SpeedVerdict
 from dynadiag.model.json_keys import Count, Limits
 
 
@@ -92,7 +92,7 @@ class Comparison:
 
     baseline: str
     arm: str
-    verdict: Verdict
+    verdict: SpeedVerdict
     reason: str
     decision: Decision | None
 
@@ -178,6 +178,6 @@ class BenchResult:
             return 130
         if self.arms[0].failed or (again is not None and again.failed and not again.samples_ms):
             return 2
-        bad = {Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS}
+        bad = {SpeedVerdict.SLOWER, SpeedVerdict.WRONG, SpeedVerdict.VACUOUS}
         in_shapes = [item for shape in (self.shapes.shapes if self.shapes else ()) for item in shape.timing.comparisons]
         return int(any(comparison.verdict in bad for comparison in (*self.comparisons, *in_shapes)))

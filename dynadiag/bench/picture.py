@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, ShapeResult, ShapeStudy
-from dynadiag.bench.verdict import Decision, Verdict
+from dynadiag.bench.verdict import Decision, SpeedVerdict
 from dynadiag.render.sanitise import clean, xml_text
 from dynadiag.render.svg import sealed
 
@@ -48,7 +48,7 @@ def draw_shapes(
         for item in _beside_baseline(shape):
             text(root, left - 8, y + 5, clean(item.arm, limit=27), "dd-s", anchor="end")
             note = str(item.verdict)
-            if item.decision is not None and item.verdict not in (Verdict.WRONG, Verdict.VACUOUS):
+            if item.decision is not None and item.verdict not in (SpeedVerdict.WRONG, SpeedVerdict.VACUOUS):
                 _mark(root, item.decision, y + 1, left=left, scale=room / longest, name=classes.get(item.verdict, plain))
                 note = f"{item.decision.speedup.estimate:.3f} {note}"
             text(root, left + room + 10, y + 5, note, "dd-s")
@@ -74,8 +74,8 @@ def _mark(root: ElementTree.Element, decision: Decision, y: int, *, left: int, s
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 760, 170, 190, 34, 60
 _LONGEST_TITLE = 72
 _CLASSES: Mapping[str, str] = {
-    Verdict.FASTER: "dd-compiled",
-    **dict.fromkeys((Verdict.SLOWER, Verdict.WRONG, Verdict.VACUOUS), "dd-broken"),
+    SpeedVerdict.FASTER: "dd-compiled",
+    **dict.fromkeys((SpeedVerdict.SLOWER, SpeedVerdict.WRONG, SpeedVerdict.VACUOUS), "dd-broken"),
 }
 _PLAIN = "dd-inner"
 

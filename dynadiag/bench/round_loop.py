@@ -87,7 +87,7 @@ class RoundLoop:
         self._ended = False
         self._outside_s, self._blocks = 0.0, 0
 
-    def run(self) -> None:
+    def run_rounds(self) -> None:
         """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
         self._result.budget, self._result.settled = self._options.budget, False
         if not self._can_go_on():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dynadiag.bench.arms import pairs
 from dynadiag.bench.statistics import Looks, drift
-from dynadiag.bench.verdict import MIN_ROUNDS, Verdict, decide
+from dynadiag.bench.verdict import MIN_ROUNDS, SpeedVerdict, decide
 
 # Looks are few, each after a half more rounds than the last: what each may add to the error is then worth something.
 _GROWTH = 1.5
@@ -65,7 +65,7 @@ def settled(samples: Mapping[str, Sequence[float]], *, baseline: str, same_again
     names = [baseline, *(name for name in samples if name not in (baseline, same_again))]
     again, repeated = samples[same_again], samples[baseline]
     decided = (decide(samples[text], samples[two], again, repeated=repeated, looks=looks) for text, two in pairs(names))
-    if not all(decision.verdict is not Verdict.INCONCLUSIVE for decision in decided):
+    if not all(decision.verdict is not SpeedVerdict.INCONCLUSIVE for decision in decided):
         return False
     return not any(_moves(samples[item], samples[two]) for item, two in [*pairs(names), (baseline, same_again)])
 

@@ -52,7 +52,7 @@ class Session:
         self._unit = ""
         self._last_calls: dict[tuple[str, str | None], int] = {}
 
-    def run(self) -> BenchResult:
+    def run_benchmark(self) -> BenchResult:
         """The benchmark. An arm that fails has a row that says how; the others go on. Raises UsageError when the target makes no sense.
 
         After Ctrl-C it is what had been finished, as `interrupted` says; KeyboardInterrupt goes on where nothing had.
@@ -331,7 +331,7 @@ class Session:
         watch = ClockWatch(self._result.environment.get("gpu"))
         watch.start()
         try:
-            loop.run()
+            loop.run_rounds()
         finally:
             self._result.clocks = watch.stop()
 
@@ -383,4 +383,4 @@ def _fill(row: ArmResult, facts: dict[str, Any]) -> None:
 
 def bench(arms: Sequence[ArmSpec], options: BenchOptions | None = None, progress: Progress = lambda _text, _left_s: None) -> BenchResult:
     """The benchmark of `arms`, the first of which is the baseline."""
-    return Session(arms, options or BenchOptions(), progress).run()
+    return Session(arms, options or BenchOptions(), progress).run_benchmark()

@@ -123,7 +123,7 @@ def _time(replay: _Replay, shape_result: ShapeResult, index: int, max_s: float) 
         taking_part[:] = [other for other in taking_part if other is not runner]
 
     options = replace(replay.options, budget=replace(replay.options.budget, max_s=max_s))
-    RoundLoop(timing, taking_part, options, failed=failed, progress=replay.progress, called=f"shape {index + 1}: round").run()
+    RoundLoop(timing, taking_part, options, failed=failed, progress=replay.progress, called=f"shape {index + 1}: round").run_rounds()
     for runner in taking_part:
         _look(replay, runner, index)
     for row in timing.arms if timing.same_again is None else (*timing.arms, timing.same_again):

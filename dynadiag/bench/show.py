@@ -10,7 +10,7 @@ from dynadiag.bench.break_costs import price_lines
 from dynadiag.bench.json_result import unknown_above
 from dynadiag.bench.judging import ONE_PROCESS
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness, ShapeResult, ShapeStudy
-from dynadiag.bench.verdict import Verdict
+from dynadiag.bench.verdict import SpeedVerdict
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _NAMED = 3
@@ -35,7 +35,7 @@ def _beside(shape_result: ShapeResult, comparison: Comparison) -> Comparison | N
 
 
 def _times(item: Comparison) -> str:
-    if item.decision is None or item.verdict in (Verdict.WRONG, Verdict.VACUOUS):
+    if item.decision is None or item.verdict in (SpeedVerdict.WRONG, SpeedVerdict.VACUOUS):
         return ""
     return f" ({item.decision.speedup.estimate:.3f} times as fast)"
 
@@ -95,11 +95,11 @@ def _reasons(study: ShapeStudy) -> list[str]:
 
 
 TONES: Mapping[str, Tone] = {
-    Verdict.FASTER: "good",
-    Verdict.SLOWER: "bad",
-    Verdict.INCONCLUSIVE: "unclear",
-    Verdict.WRONG: "bad",
-    Verdict.VACUOUS: "bad",
+    SpeedVerdict.FASTER: "good",
+    SpeedVerdict.SLOWER: "bad",
+    SpeedVerdict.INCONCLUSIVE: "unclear",
+    SpeedVerdict.WRONG: "bad",
+    SpeedVerdict.VACUOUS: "bad",
     "PASS": "good",
     "DTYPE_CHANGED": "bad",
     "EAGER_NONDETERMINISTIC": "unclear",
@@ -131,7 +131,7 @@ def _headlines(result: BenchResult) -> Iterator[Headline]:
     for comparison in result.comparisons:
         names, among = f"{comparison.arm} vs. {comparison.baseline}", among_shapes(comparison, result.shapes)
         check = checks.get(comparison.arm)
-        if comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS) and check is not None and check.status == "DTYPE_CHANGED":
+        if comparison.verdict in (SpeedVerdict.WRONG, SpeedVerdict.VACUOUS) and check is not None and check.status == "DTYPE_CHANGED":
             names += f" ({check.status})"
         yield Headline(
             word=comparison.verdict, what=names, said=_rests_on(comparison, check) + among, tone=TONES.get(comparison.verdict, "plain")
@@ -140,7 +140,7 @@ def _headlines(result: BenchResult) -> Iterator[Headline]:
 
 def _rests_on(comparison: Comparison, check: Correctness | None) -> str:
     decision = comparison.decision
-    if decision is None or comparison.verdict in (Verdict.WRONG, Verdict.VACUOUS):
+    if decision is None or comparison.verdict in (SpeedVerdict.WRONG, SpeedVerdict.VACUOUS):
         return comparison.reason
     speed = f"{decision.speedup.estimate:.3f} times as fast [{decision.speedup.low:.3f}, {decision.speedup.high:.3f}]"
     noise = f"A/A [{decision.widest.low:.3f}, {decision.widest.high:.3f}]"
@@ -235,9 +235,9 @@ def _pays_off(result: BenchResult, row: ArmResult) -> str:
     """After how many calls compiling has paid for itself; a gain or loss that is not proven says nothing."""
     verdicts = {comparison.arm: comparison.verdict for comparison in result.comparisons if comparison.baseline == result.arms[0].name}
     verdict = verdicts.get(row.name)
-    if verdict is Verdict.FASTER and row.break_even_calls is not None:
+    if verdict is SpeedVerdict.FASTER and row.break_even_calls is not None:
         return f"{row.break_even_calls:,.0f} calls"
-    return "never" if verdict in (Verdict.SLOWER, Verdict.SAME) else "not known"
+    return "never" if verdict in (SpeedVerdict.SLOWER, SpeedVerdict.SAME) else "not known"
 
 
 def limit_lines(result: BenchResult) -> list[str]:

@@ -21,7 +21,7 @@ APART = 0.05
 _DOUBTED, _CLEAR = 2, 4
 
 
-class Verdict(StrEnum):
+class SpeedVerdict(StrEnum):
     """What a comparison says about an arm. WRONG and VACUOUS come from the check of results, before any timing counts."""
 
     FASTER = "FASTER"
@@ -40,7 +40,7 @@ class Decision:
     interval of the speed-up is wider by twice that.
     """
 
-    verdict: Verdict
+    verdict: SpeedVerdict
     reason: str
     speedup: Interval
     noise: Interval
@@ -81,18 +81,18 @@ def _apart(noise: Interval) -> float:
     return max(noise.estimate, 1 / noise.estimate) - 1
 
 
-def _judge(speedup: Interval, noise: Interval, rounds: int) -> tuple[Verdict, str]:
+def _judge(speedup: Interval, noise: Interval, rounds: int) -> tuple[SpeedVerdict, str]:
     if rounds < MIN_ROUNDS:
-        return Verdict.INCONCLUSIVE, f"only {rounds} rounds were timed, at least {MIN_ROUNDS} are needed"
+        return SpeedVerdict.INCONCLUSIVE, f"only {rounds} rounds were timed, at least {MIN_ROUNDS} are needed"
     far = abs(speedup.estimate - 1) > SMALLEST_EFFECT
     apart = _apart(noise)
     if apart > APART and abs(math.log(speedup.estimate)) < _CLEAR * math.log(1 + apart):
-        return Verdict.INCONCLUSIVE, f"two processes that run the same program are {apart * 100:.1f} % apart here"
+        return SpeedVerdict.INCONCLUSIVE, f"two processes that run the same program are {apart * 100:.1f} % apart here"
     if far and speedup.excludes(1) and noise.excludes(speedup.estimate):
-        return (Verdict.FASTER if speedup.estimate > 1 else Verdict.SLOWER), ""
+        return (SpeedVerdict.FASTER if speedup.estimate > 1 else SpeedVerdict.SLOWER), ""
     if speedup.inside(1 - SMALLEST_EFFECT, 1 + SMALLEST_EFFECT):
-        return Verdict.SAME, ""
-    return Verdict.INCONCLUSIVE, _why_open(speedup, noise, far)
+        return SpeedVerdict.SAME, ""
+    return SpeedVerdict.INCONCLUSIVE, _why_open(speedup, noise, far)
 
 
 def _why_open(speedup: Interval, noise: Interval, far: bool) -> str:

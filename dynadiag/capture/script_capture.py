@@ -72,7 +72,7 @@ class ScriptCapture:
         self._picked: tuple[str, str] | None = None
         self._calls = CompiledCalls(self._before)
 
-    def run(self) -> NoReturn:
+    def run_until_taken(self) -> NoReturn:
         """Run the script until its call is taken. Raises ScriptEndedError when it ends first, UsageError or UserCodeError when it fails."""
         watched: dict[str, Callable[[ModuleType], None]] = {"torch": self._begin}
         raise self._ended(run_script(self._path, self._arguments, watched=watched, before=self._awaited(), module=self._module))

@@ -25,7 +25,7 @@ _NOT_SAID = "the earlier run does not record its machine and torch version"
 READ_BY_TORCH = ("TORCH", "PYTORCH", "CUDA", "OMP_", "MKL_", "TRITON", "CXX", "CC", "CFLAGS", "CXXFLAGS", "LD_PRELOAD", "LD_LIBRARY_PATH")
 
 
-class Known:
+class AnswerCache:
     """Answers in a file that only grows, each used once, in their order. `changed` says why those of an earlier run are not used.
 
     `environment` is what answers depend on: where it differs from that of the earlier run, all is asked again. Raises OutputError when the
@@ -104,11 +104,11 @@ def variables() -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(READ_BY_TORCH)}
 
 
-_current: ContextVar[Known | None] = ContextVar("dynadiag_known", default=None)
+_current: ContextVar[AnswerCache | None] = ContextVar("dynadiag_known", default=None)
 
 
 @contextlib.contextmanager
-def remembering(known: Known | None) -> Iterator[None]:
+def remembering(known: AnswerCache | None) -> Iterator[None]:
     """Use and write these answers inside, then close their file; None: ask each question anew."""
     before = _current.set(known)
     try:

@@ -56,7 +56,7 @@ class Template:
         elsewhere = (name for name, folder in self._imported_from.items() if folder not in path and name not in _OURS)
         return None if not path or any(elsewhere) else path
 
-    def run(self, file: Path, *, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
+    def run_file(self, file: Path, *, environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
         """Run the file as `python FILE` in its folder, with these variables alone; gives what `proving.run_fresh` gives.
 
         Raises OSError when the process is gone.

@@ -14,7 +14,7 @@ from pathlib import Path
 import dynadiag
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import patch, with_first
-from dynadiag.children.answer_cache import Known, remembering, variables
+from dynadiag.children.answer_cache import AnswerCache, remembering, variables
 from dynadiag.errors import EditError, UsageError
 from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
@@ -98,13 +98,13 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apa
     return replace(result, cpu_s=_cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
 
 
-def _known(baseline: Baseline, report: Report, note: Say) -> Known:
+def _known(baseline: Baseline, report: Report, note: Say) -> AnswerCache:
     """What an earlier search in this run directory found, where it had this Python, torch and machine."""
     path = baseline.directory / "fix-known.jsonl"
     resume = path.exists()
     torch = next((process.torch for process in report.run.processes if process.torch), "")
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
-    known = Known(path, environment=environment, resume=resume)
+    known = AnswerCache(path, environment=environment, resume=resume)
     if resume:
         note("resuming the earlier search" if known.changed is None else f"the earlier search is not used: {known.changed}")
     return known

@@ -11,14 +11,14 @@ from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.round_loop import BenchOptions
 from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import bench
-from dynadiag.bench.verdict import Verdict
+from dynadiag.bench.verdict import SpeedVerdict
 from dynadiag.changes.change import Candidate
 from dynadiag.errors import DynadiagError
 from dynadiag.fix.baseline import Baseline
 from dynadiag.private_view.view import View
 
 BUDGET = Budget(max_rounds=200, max_s=30.0)
-BAD = (Verdict.SLOWER, Verdict.WRONG)
+BAD = (SpeedVerdict.SLOWER, SpeedVerdict.WRONG)
 """Verdicts for which a change is dropped."""
 
 
@@ -63,7 +63,7 @@ class Speed:
     `unit` says what a call is, `speedup` is time before / time after, `noise_ci99` how far two processes of the same program differ.
     """
 
-    verdict: Verdict
+    verdict: SpeedVerdict
     reason: str
     unit: str = ""
     speedup: float | None = None
@@ -121,7 +121,7 @@ def timed(
     try:
         return speed_of(bench([before, after], BenchOptions(budget=budget, view=view)))
     except DynadiagError as error:
-        return Speed(verdict=Verdict.INCONCLUSIVE, reason=f"it could not be timed: {error.message}")
+        return Speed(verdict=SpeedVerdict.INCONCLUSIVE, reason=f"it could not be timed: {error.message}")
 
 
 def speed_of(result: BenchResult) -> Speed:
@@ -131,7 +131,7 @@ def speed_of(result: BenchResult) -> Speed:
     comparison = next((item for item in result.comparisons if item.arm.startswith(AFTER)), None)
     if comparison is None:
         failed = next((row.reason for row in result.arms if row.failed), "nothing was timed")
-        return Speed(verdict=Verdict.INCONCLUSIVE, reason=failed, unit=result.unit)
+        return Speed(verdict=SpeedVerdict.INCONCLUSIVE, reason=failed, unit=result.unit)
     found = comparison.decision
     rows = {row.name: row for row in result.arms}
     return Speed(

@@ -22,7 +22,7 @@ from dynadiag.capture.reach import seed_generators
 from dynadiag.children.forked import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
-from dynadiag.fix.inside.running import RunJob, run
+from dynadiag.fix.inside.running import RunJob, run_job
 from dynadiag.json_lines import Speaker, leave
 from dynadiag.private_view.view import loads
 from dynadiag.scratch import scratch
@@ -62,7 +62,7 @@ def forked(message: dict[str, Any]) -> dict[str, Any]:
     alone = bool(message.get("on_device")) and not gpu
 
     def work(tell: Tell) -> None:
-        tell((_run_alone if alone or (gpu and cuda_is_lost()) else run)(job))
+        tell((_run_alone if alone or (gpu and cuda_is_lost()) else run_job)(job))
 
     view = loads(message["view"]) if message.get("view") else None
     report = run_forked(work, timeout_s=float(message["timeout_s"]), view=view)

@@ -121,7 +121,7 @@ def build_graph(source: GraphSource, options: BuildOptions) -> BuiltGraph:
     for name in children:
         _check_attribute_name(name)
     builder = _Builder(source, options, children)
-    builder.run()
+    builder.build_nodes()
     return builder.built
 
 
@@ -140,7 +140,7 @@ class _Builder:
         self._annotation: str | None = None
         self._in_place_result: tuple[str, Node | None] = ("", None)
 
-    def run(self) -> None:
+    def build_nodes(self) -> None:
         statements = list(self._source.statements)
         flattened = _flattened_inputs(statements)
         renames = _renames(statements, {parameter.name for parameter in self._source.parameters})

@@ -73,15 +73,15 @@ class Values:
     def _number(self, node: ast.UnaryOp | ast.BinOp) -> complex | float | int:
         """A printed number with a sign or an imaginary part: "-1", "(1+2j)"."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            value = self._plain(node.operand)
+            value = self._number_of(node.operand)
             return -value
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            left, right = self._plain(node.left), self._plain(node.right)
+            left, right = self._number_of(node.left), self._number_of(node.right)
             if isinstance(right, complex):
                 return left + right if isinstance(node.op, ast.Add) else left - right
         raise refused(node)
 
-    def _plain(self, node: ast.expr) -> complex | float | int:
+    def _number_of(self, node: ast.expr) -> complex | float | int:
         value = self.make(node)
         if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
             return value

@@ -159,7 +159,7 @@ def _without_repeats(ready: Ready, told: Told) -> list[dict[str, Any]]:
             if _what(entry) in seen or (not _is_basic(ready, number) and _what(entry) in basic):
                 continue
             seen.add(_what(entry))
-            found.append({"scenario": number, **entry, **_place(ready, ready.plan.scenarios[number], entry)})
+            found.append({"scenario": number, **entry, **_locate(ready, ready.plan.scenarios[number], entry)})
     return found
 
 
@@ -167,7 +167,7 @@ def _is_basic(ready: Ready, number: int) -> bool:
     return ready.plan.scenarios[number].kind == "second_call"
 
 
-def _place(ready: Ready, scenario: Scenario, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _locate(ready: Ready, scenario: Scenario, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The source of the tensor and the user line: of the write where an input of the pair is written, else of what made the output."""
     specs = ready.subject.rebuilt.inputs
     source = specs[entry["position"]].source if entry["where"] in ("input", "gradient") else None

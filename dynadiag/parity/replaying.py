@@ -171,7 +171,7 @@ def _replay(inputs: _Inputs, setting: Setting) -> Replayed:
         try:
             eager = eager_calls(rebuilt.graph_module, inputs, setting)
         except Exception as error:  # noqa: BLE001 - the border around a graph from a log
-            return Replayed(why_not=f"the uncompiled graph rejects such inputs: {_said(error)}", shift=inputs.shift)
+            return Replayed(why_not=f"the uncompiled graph rejects such inputs: {_describe_error(error)}", shift=inputs.shift)
         configs = replaying.replay_configs(setting.configs, on_disk=inputs.scenario.on_disk)
         with compiling.loudly(), compiling.configured(configs):
             return _compared(inputs, eager, setting)
@@ -207,12 +207,12 @@ def _compared(inputs: _Inputs, eager: Sequence[Call], setting: Setting) -> Repla
 def _raised(error: Exception, number: int, found: list[tuple[int, Difference]], shift: int) -> Replayed:
     """An error of the first call may be the replay's own; one of a later call, where the first worked, is a difference."""
     if number == 0:
-        return Replayed(why_not=f"compiling the rebuilt graph again raises {_said(error)}", shift=shift)
-    what = Difference(where="call", index=number, name="the call", kind="raises", eager="no error", compiled=_said(error))
+        return Replayed(why_not=f"compiling the rebuilt graph again raises {_describe_error(error)}", shift=shift)
+    what = Difference(where="call", index=number, name="the call", kind="raises", eager="no error", compiled=_describe_error(error))
     return Replayed(differences=(*found, (number, what)), shift=shift, calls=number + 1)
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     error = getattr(error, "inner_exception", error)
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     # Dynamo's first line names the kind of error alone (torch 2.11 to 2.15).

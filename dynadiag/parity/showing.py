@@ -104,10 +104,10 @@ def _could(parity_finding: ParityFinding) -> tuple[Cell, ...]:
 
 def _head(code: str, severity: str, title: str, where: Mapping[str, Any] | None) -> tuple[Cell, ...]:
     tone = _TONES.get(severity, "plain")
-    return (Part(code, code=True),), (Part(severity, tone=tone), Part(title, before=": ")), _place(where)
+    return (Part(code, code=True),), (Part(severity, tone=tone), Part(title, before=": ")), _cell_of_line(where)
 
 
-def _place(where: Mapping[str, Any] | None) -> Cell:
+def _cell_of_line(where: Mapping[str, Any] | None) -> Cell:
     if where is None:
         return ()
     return Part(f"{where['file']}:{where['line']} in {where['function']}"), Part(where["code"] or "", _WIDTH, code=True, before=": ")
@@ -135,7 +135,9 @@ def _difference(graph: Mapping[str, Any], mapping: Mapping[str, Any]) -> tuple[C
     what = some if mapping["aspect"] == "values" else f" ({mapping['aspect'].replace('_', ' ')})"
     calls = f"{_KINDS[tried['kind']]}, call {mapping['call'] + 1}"
     tensor = f"{mapping['where']} {name}{what}" if mapping["where"] in ("input", "gradient") else f"{name}{what}"
-    return *cells(f"{graph['graph']}, {mapping['layer']}", calls, tensor, mapping["eager"], mapping["compiled"]), _place(mapping["line"])
+    return *cells(f"{graph['graph']}, {mapping['layer']}", calls, tensor, mapping["eager"], mapping["compiled"]), _cell_of_line(
+        mapping["line"]
+    )
 
 
 def _not_tried(result: ParityResult) -> Iterator[tuple[Cell, ...]]:

@@ -48,7 +48,7 @@ _FAILS = {
 _NO_TEXT = (".pyc", ".pyo", ".pyz")
 
 
-class Watch(Protocol):
+class Listener(Protocol):
     """Is told what goes on, for a display."""
 
     def say(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Watch(Protocol):
 
 
 class Silent:
-    """A `Watch` that shows nothing."""
+    """A `Listener` that shows nothing."""
 
     def say(self, text: str) -> None:
         """Nothing."""
@@ -104,7 +104,7 @@ def minify_target(
     out: Path | None = None,
     force: bool = False,
     options: SessionOptions = SessionOptions(),  # noqa: B008 - frozen
-    watch: Watch | None = None,
+    watch: Listener | None = None,
 ) -> Minified:
     """Reduce what `dynadiag minify TARGET` names: a script that fails, `RUN` or `RUN#g3`, or a `repro.py` written by torch.
 
@@ -133,7 +133,7 @@ def minify_target(
         return _Minification(target, directory, options, watch)
 
     if source is None or options.resume:
-        return begin(options).run()
+        return begin(options).minify_target()
     # What is taken out of it comes first: a graph that it does not have leaves no folder behind, and replaces none.
     try:
         with scratch("recorded") as folder:
@@ -201,9 +201,9 @@ class _Minification:
     target: Target
     directory: Path
     options: SessionOptions
-    watch: Watch
+    watch: Listener
 
-    def run(self) -> Minified:
+    def minify_target(self) -> Minified:
         """A script, or what an earlier run captured."""
         options = self.options
         if options.kind in IN_A_SCRIPT or (options.resume and is_script_job(self.directory)):
@@ -281,7 +281,7 @@ class _Minification:
         return Minified(result=result, directory=self.directory, unit="nodes")
 
 
-def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, watch: Watch) -> tuple[list[Path], SessionOptions]:
+def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, watch: Listener) -> tuple[list[Path], SessionOptions]:
     """Capture folders from a recording or a script made by torch, and the options that follow from it. Nothing of it is run."""
     if graph is not None or not is_torch_repro(path):
         if graph is None:
@@ -299,7 +299,7 @@ def _taken(path: Path, graph: str | None, into: Path, options: SessionOptions, w
     return captures, replace(options, kind=options.kind or ("wrong_result" if repro.accuracy else None))
 
 
-def _say_left_out(captures: list[Path], watch: Watch) -> None:
+def _say_left_out(captures: list[Path], watch: Listener) -> None:
     """One line about options that whoever wrote the recording or the repro may not set here."""
     lost = [name for folder in captures for name in value_of((folder / "setting.json").read_text("utf-8")).get("configs_lost", ())]
     if lost:

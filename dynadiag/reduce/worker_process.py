@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import dynadiag
-from dynadiag.children.answer_cache import Known, remembering, variables
+from dynadiag.children.answer_cache import AnswerCache, remembering, variables
 from dynadiag.children.forked import end_running, end_with_parent
 from dynadiag.errors import DynadiagError
 from dynadiag.json_lines import Speaker
@@ -59,10 +59,10 @@ def serve(job_file: str, reduce: Callable[[dict[str, Any], Interrupts, float], N
     return 0
 
 
-def _open_known(job: dict[str, Any]) -> Known:
+def _open_known(job: dict[str, Any]) -> AnswerCache:
     """What an earlier run found out, where it ran on this machine with this torch; else the job does not resume, which is said."""
     environment = {"dynadiag": dynadiag.__version__, **machine_facts(with_gpu=False), **variables()}
-    known = Known(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
+    known = AnswerCache(Path(job["out"]) / "known.jsonl", environment=environment, resume=bool(job["resume"]))
     if known.changed is not None:
         say(note=f"the earlier run's answers are not reused: {known.changed}")
         job["resume"] = False

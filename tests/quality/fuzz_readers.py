@@ -275,7 +275,7 @@ def bench(path: Path, _: Path, __: random.Random) -> str | None:
 
 def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
     """The folder of an interrupted `minify`: all that `--resume` reads before a candidate runs."""
-    from dynadiag.children.answer_cache import Known
+    from dynadiag.children.answer_cache import AnswerCache
     from dynadiag.record.directory import is_run_directory
     from dynadiag.reduce.core.journal import Journal
     from dynadiag.reduce.session import _known_before
@@ -287,7 +287,9 @@ def resume(path: Path, folder: Path, chance: random.Random) -> str | None:
     _known_before(path)
     for name in ("journal.jsonl", "known.jsonl"):
         with contextlib.suppress(DynadiagError):
-            subject = Journal(path / name, subject="s", resume=True) if name[0] == "j" else Known(path / name, environment={}, resume=True)
+            subject = (
+                Journal(path / name, subject="s", resume=True) if name[0] == "j" else AnswerCache(path / name, environment={}, resume=True)
+            )
             subject.close()
     captures = captures_to_resume(path)
     if "torch" in sys.modules and chance.random() < 0.5:

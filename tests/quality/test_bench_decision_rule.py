@@ -15,7 +15,7 @@ import pytest
 
 from dynadiag.bench.rounds import Budget, enough, looks_until, orders
 from dynadiag.bench.statistics import Interval
-from dynadiag.bench.verdict import Verdict, decide
+from dynadiag.bench.verdict import SpeedVerdict, decide
 
 ARMS = ("baseline", "again", "arm")
 BLOCK_S = 0.02
@@ -75,7 +75,7 @@ MACHINES: dict[str, Machine] = {"quiet": quiet, "drifting": drifting, "outliers"
 
 def verdict_of(
     machine: Machine, slow_down: float, seed: int, *, budget_s: float = 15.0, uneven: float = 0.0, lasts_s: float = math.inf
-) -> tuple[Verdict, Interval]:
+) -> tuple[SpeedVerdict, Interval]:
     """One adaptive run on a simulated machine: the verdict, and the speed-up with its interval.
 
     `uneven` is by how much a process is slower than another of the same program (standard deviation), which ends after `lasts_s` each.
@@ -100,7 +100,7 @@ def verdict_of(
     return decision.verdict, decision.speedup
 
 
-def rates(machine: Machine, slow_down: float, runs: int = RUNS) -> tuple[Counter[Verdict], float]:
+def rates(machine: Machine, slow_down: float, runs: int = RUNS) -> tuple[Counter[SpeedVerdict], float]:
     drawn = [verdict_of(machine, slow_down, seed) for seed in range(runs)]
     return Counter(verdict for verdict, _ in drawn), sum(not speedup.excludes(1 / slow_down) for _, speedup in drawn) / runs
 
@@ -108,7 +108,7 @@ def rates(machine: Machine, slow_down: float, runs: int = RUNS) -> tuple[Counter
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_same_program_is_hardly_ever_called_faster_or_slower(name):
     counts, inside = rates(MACHINES[name], 1.0)
-    false = counts[Verdict.FASTER] + counts[Verdict.SLOWER]
+    false = counts[SpeedVerdict.FASTER] + counts[SpeedVerdict.SLOWER]
     print(f"{name}: A/A {dict(counts)}, false {false / RUNS:.3f}, interval holds 1 in {inside:.3f}")
     assert false / RUNS <= 0.02
     assert inside >= 0.94
@@ -122,8 +122,8 @@ def test_a_real_slow_down_is_found(name, slow_down):
     counts, inside = rates(MACHINES[name], slow_down, RUNS // 2)
     runs = RUNS // 2
     print(f"{name}: slower by {slow_down - 1:.0%}: {dict(counts)}, interval holds the truth in {inside:.3f}")
-    assert counts[Verdict.SLOWER] / runs >= found
-    assert counts[Verdict.FASTER] == 0
+    assert counts[SpeedVerdict.SLOWER] / runs >= found
+    assert counts[SpeedVerdict.FASTER] == 0
     assert inside >= 0.94
 
 
@@ -134,11 +134,11 @@ def test_processes_that_are_slower_for_the_first_seconds_give_no_false_figure(sl
     drawn = [verdict_of(quiet, slow_down, seed, uneven=0.25, lasts_s=2.0) for seed in range(runs)]
     counts = Counter(verdict for verdict, _ in drawn)
     truth = 1 / slow_down
-    far = sum(verdict is not Verdict.INCONCLUSIVE and abs(speedup.estimate / truth - 1) > 0.05 for verdict, speedup in drawn)
+    far = sum(verdict is not SpeedVerdict.INCONCLUSIVE and abs(speedup.estimate / truth - 1) > 0.05 for verdict, speedup in drawn)
     print(f"slow for 2 s, slow-down {slow_down}: {dict(counts)}, more than 5 % off {far / runs:.3f}")
     assert far == 0
-    assert counts[Verdict.FASTER] / runs >= found
-    assert slow_down != 1 or (counts[Verdict.FASTER] + counts[Verdict.SLOWER]) / runs <= 0.02
+    assert counts[SpeedVerdict.FASTER] / runs >= found
+    assert slow_down != 1 or (counts[SpeedVerdict.FASTER] + counts[SpeedVerdict.SLOWER]) / runs <= 0.02
 
 
 def test_processes_that_stay_apart_are_rarely_called_different():
@@ -146,4 +146,4 @@ def test_processes_that_stay_apart_are_rarely_called_different():
     drawn = [verdict_of(quiet, 1.0, seed, uneven=0.15)[0] for seed in range(RUNS // 2)]
     counts = Counter(drawn)
     print(f"processes 15 % apart: {dict(counts)}")
-    assert (counts[Verdict.FASTER] + counts[Verdict.SLOWER]) / len(drawn) <= 0.35
+    assert (counts[SpeedVerdict.FASTER] + counts[SpeedVerdict.SLOWER]) / len(drawn) <= 0.35

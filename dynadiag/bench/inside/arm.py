@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dynadiag.bench.inside.break_costs import prices_of
-from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, check_random, judge, needs_own_setting
+from dynadiag.bench.inside.checking import CheckOutcome, check_arm, check_eager, check_random, judge, needs_own_setting
 from dynadiag.bench.inside.loading import EAGER, CompileSwitch, load_step, stay_alone
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import Expected, begin_alike, collect, prime_and_expect
@@ -91,7 +91,7 @@ class Arm:
         step = load_step(command["target"], switch)
         cuda = cuda_in_use()
         several = bool(command.get("shared"))
-        return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shared=several)
+        return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run_step, cuda=cuda), cuda=cuda, shared=several)
 
     @classmethod
     def take_over(cls, command: Mapping[str, Any], phase: Phase, hand_over: HandOver) -> NoReturn:
@@ -105,10 +105,10 @@ class Arm:
             cuda = cuda_in_use()
             if run.replay is not None:
                 run.replay.eager, run.replay.cuda = switch.arm == EAGER, cuda
-            return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=cuda), cuda=cuda, shapes=run.replay)
+            return cls(name=command["arm"], switch=switch, step=step, timer=Timer(step.run_step, cuda=cuda), cuda=cuda, shapes=run.replay)
 
         run = ScriptStep(command["target"], **script, switch=switch, hand_over=lambda unit: hand_over(lambda: make(unit)))
-        run.run()
+        run.run_until_taken()
 
     def _beside(self, command: Mapping[str, Any]) -> Arm:
         """Another arm over the same objects. Its code gets entries of its own in Dynamo's cache: see `CompileSwitch.compile`."""
@@ -117,7 +117,7 @@ class Arm:
         switch = CompileSwitch(arm=command["kind"], overrides=command.get("overrides") or {})
         switch.original = self.switch.original
         step = replace(self.step, function=switch.compile(self.step.original, isolated=True))
-        return Arm(name=command["arm"], switch=switch, step=step, timer=Timer(step.run, cuda=self.cuda), cuda=self.cuda, shared=True)
+        return Arm(name=command["arm"], switch=switch, step=step, timer=Timer(step.run_step, cuda=self.cuda), cuda=self.cuda, shared=True)
 
     def about(self) -> dict[str, Any]:
         """Where this runs and what a step is."""
@@ -143,7 +143,7 @@ class Arm:
         if not self.eager:
             facts = self._compile(expected, phase, outcome)
             outcome = facts.pop("outcome")
-        checked = outcome or Outcome(status="PASS", compared=expected.recorded.compared)
+        checked = outcome or CheckOutcome(status="PASS", compared=expected.recorded.compared)
         notes = [*expected.notes, *self._own_options()]
         del expected
         self._clear_peak()
@@ -154,7 +154,7 @@ class Arm:
         phase("running in eager mode")
         begin_alike(self.step, eager_arm=self.eager)
         self._clear_peak()
-        return {"outcome": asdict(Outcome(status="PASS")), "notes": [], "unit": self.step.what}
+        return {"outcome": asdict(CheckOutcome(status="PASS")), "notes": [], "unit": self.step.what}
 
     def _own_options(self) -> list[str]:
         """What "default" leaves as the script has it."""
@@ -165,14 +165,14 @@ class Arm:
         said = ", ".join(f"{name}={value if isinstance(value, plain) else type(value).__name__}" for name, value in own.items())
         return [f"compiled as in the script: {said[:200]}"]
 
-    def _compile(self, expected: Expected, phase: Phase, outcome: Outcome | None) -> dict[str, Any]:
+    def _compile(self, expected: Expected, phase: Phase, outcome: CheckOutcome | None) -> dict[str, Any]:
         import torch
 
         apart = needs_own_setting(expected)
         phase("compiling (cold)")
         first, cold = self._first_call(expected)
         if not cold["graphs"]:
-            return {"outcome": outcome or Outcome(status="PASS", compared=expected.recorded.compared), **cold}
+            return {"outcome": outcome or CheckOutcome(status="PASS", compared=expected.recorded.compared), **cold}
         if outcome is None:
             phase("checking")
             if apart:
@@ -190,7 +190,7 @@ class Arm:
         clear_compile_facts()
         self.timer.wait()
         began = time.perf_counter()
-        output = self.step.run()
+        output = self.step.run_step()
         self.timer.wait()
         seconds = time.perf_counter() - began
         facts = compile_facts()
@@ -214,7 +214,7 @@ class Arm:
     def finish(self) -> dict[str, Any]:
         """What a look back shows: peak memory of the timed calls, and what one profiled call launches."""
         peak = self._peak_bytes() if self.cuda else None
-        return {"peak_bytes": peak, **asdict(probe(self.step.run, cuda=self.cuda)), **saved_for_backward(self.step)}
+        return {"peak_bytes": peak, **asdict(probe(self.step.run_step, cuda=self.cuda)), **saved_for_backward(self.step)}
 
     def work(self) -> dict[str, Any]:
         """What a step computes and moves."""
@@ -279,7 +279,7 @@ def take_over_baseline(state: State, kept: dict[str, dict[str, Any]]) -> None:
                 held.tensor.copy_(value)
 
 
-def agree_with_baseline(expected: Expected, kept: dict[str, dict[str, Any]]) -> Outcome | None:
+def agree_with_baseline(expected: Expected, kept: dict[str, dict[str, Any]]) -> CheckOutcome | None:
     """None when eager here gives what eager gave before the change; otherwise how they differ, or that they share no output.
 
     Outputs are compared, and every gradient and tensor that both programs have by name; what only one has is a change of the program.
@@ -287,7 +287,7 @@ def agree_with_baseline(expected: Expected, kept: dict[str, dict[str, Any]]) -> 
     before, now = kept["first"], expected.recorded
     shared = {name: value for name, value in before.items() if name in now.first}
     if not any(name.startswith("output") for name in shared):
-        return Outcome(status="NOT_COMPARED", detail="the two programs share no output, so nothing says that they compute the same")
+        return CheckOutcome(status="NOT_COMPARED", detail="the two programs share no output, so nothing says that they compute the same")
     here = type(now)(first={name: now.first[name] for name in shared}, second=now.second, exact=now.exact, nudged=now.nudged)
     outcome = judge(compare_all(here, shared), "eager is after, here is before the change")
     return None if outcome.status == "PASS" else outcome

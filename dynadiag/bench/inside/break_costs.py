@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from dynadiag.bench.inside.joining import CannotJoinError, Part, Replay, join, walk_like
+from dynadiag.bench.inside.joining import CannotJoinError, JoinedPart, Replay, join, walk_like
 from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
 from dynadiag.bench.inside.results import tensors_in
@@ -43,7 +43,7 @@ _MIN_ROUNDS, _MAX_ROUNDS = 20, 60
 
 
 @dataclass(kw_only=True)
-class Place:
+class BreakPlace:
     """A place where graphs end: the boundaries (after which call of the tape), why, and whether a break is what ends them."""
 
     where: str
@@ -82,7 +82,7 @@ class _Pricing:
         self._cuda = cuda
         self._watch = Watch()
         self._joined = Watch()
-        self._parts: dict[tuple[int, int], Part] = {}
+        self._parts: dict[tuple[int, int], JoinedPart] = {}
         self._function = self._compiled(unit.original, self._watch)
         self._functions: dict[int, Callable[..., Any]] = {}
         self._walk: Any = None
@@ -143,13 +143,13 @@ class _Pricing:
         if outside and self._unit.backward:
             raise CannotJoinError(f"{outside[0]} needs a gradient and is made outside its graphs")
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[BreakPlace]:
         """The boundaries of the tape by place, not yet by cost; beyond the limit they are listed without a price."""
-        places: dict[tuple[str, str], Place] = {}
+        places: dict[tuple[str, str], BreakPlace] = {}
         for at, call in enumerate(self._tape[:-1]):
             ending = call.piece.ending
             where = f"{ending.file}:{ending.line}" if ending.file else "between two compiled calls"
-            place = places.setdefault((where, ending.reason), Place(where=where, reason=ending.reason, is_break=ending.is_break))
+            place = places.setdefault((where, ending.reason), BreakPlace(where=where, reason=ending.reason, is_break=ending.is_break))
             place.boundaries.append(at)
             place.why_not = place.why_not or self._made_between(at)
         found = list(places.values())
@@ -170,7 +170,7 @@ class _Pricing:
         made = [value for value in new if value.numel() > 1]
         return _MADE_BETWEEN if made else ""
 
-    def _computed_outside(self, places: Sequence[Place]) -> str:
+    def _computed_outside(self, places: Sequence[BreakPlace]) -> str:
         """Why the joined graphs are less than the call without its breaks: eager code makes what they take, or what the call gives."""
         if any(place.why_not == _MADE_BETWEEN for place in places):
             return "eager code between graphs makes a tensor for a later graph, which the joined graphs do not compute"
@@ -179,7 +179,7 @@ class _Pricing:
         outside = [name for name, value in self._outputs.items() if id(value) not in known]
         return f"{outside[0]} is made outside the graphs, and the joined graphs do not compute it" if outside else ""
 
-    def _segment(self, begin: int, end: int) -> Part:
+    def _segment(self, begin: int, end: int) -> JoinedPart:
         """The calls from `begin` up to `end` as one graph, which gives what later ones take, and what nothing takes; made once."""
         if (begin, end) not in self._parts:
             calls = self._tape[begin:end]
@@ -196,7 +196,7 @@ class _Pricing:
         function = self._compiled(_like(self._unit.original, part.module), self._joined, **self._static())
         return self._warm(Replay(self._unit, [part], [function], self._output), 1)
 
-    def _cut(self, places: Sequence[Place]) -> Callable[[], Any]:
+    def _cut(self, places: Sequence[BreakPlace]) -> Callable[[], Any]:
         """The joined graphs, but for these places.
 
         Each part is entered through Dynamo, as the frame behind a graph break is; a part that another cut has is not compiled again.
@@ -220,7 +220,7 @@ class _Pricing:
     def _warm(self, replay: Replay, count: int) -> Callable[[], Any]:
         """The replay as a step of its own, called until it is compiled; it must enter so many graphs."""
 
-        def run() -> None:
+        def replay_as_called() -> None:
             self._begin()
             replay()
 
@@ -228,13 +228,13 @@ class _Pricing:
             with static_shapes():
                 for _ in range(_WARM_CALLS):
                     self._joined.times = []
-                    run()
+                    replay_as_called()
         except Exception as error:  # the border around a candidate: a graph that torch cannot compile when joined
             raise CannotJoinError(f"the joined graphs do not run: {one_line(error)[:200]}") from error
         times, self._joined.times = self._joined.times, None
         if times is None or len(times) != count:
             raise CannotJoinError("torch compiles the joined graphs in other pieces")
-        return run
+        return replay_as_called
 
     def _begin(self) -> None:
         """Each call is a step of its own: what CUDA graphs gave to the last one may be written over, as behind a call of Dynamo's."""
@@ -246,7 +246,7 @@ class _Pricing:
 
     def _step(self) -> Any:
         self._begin()
-        return self._unit.run(self._function)
+        return self._unit.run_step(self._function)
 
     def _longer_pauses(self, run: Callable[[], Any], boundaries: Sequence[int]) -> list[float]:
         """Seconds by which the call's pauses at these boundaries are longer than those of `run`, which has no others.

@@ -20,7 +20,7 @@ _CALLS_BEFORE_CHANGED_DATA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CheckOutcome:
     """The state, the worst tensor with how far it is off, and in which of the runs that was."""
 
     status: str
@@ -31,23 +31,23 @@ class Outcome:
     compared: int = 0
 
 
-def check_eager(expected: Expected) -> Outcome | None:
+def check_eager(expected: Expected) -> CheckOutcome | None:
     """What the references alone say: a program that proves nothing, or that does not agree with itself. None when they are fit for use."""
     if expected.vacuous:
-        return Outcome(status="VACUOUS", detail=expected.vacuous, compared=expected.recorded.compared)
+        return CheckOutcome(status="VACUOUS", detail=expected.vacuous, compared=expected.recorded.compared)
     judged = judge(expected.eager_differences)
     if judged.status != "PASS":
         detail = f"two eager runs from the same state differ: {judged.detail}"
-        return Outcome(status="EAGER_NONDETERMINISTIC", worst=judged.worst, detail=detail, error=judged.error, allowed=judged.allowed)
+        return CheckOutcome(status="EAGER_NONDETERMINISTIC", worst=judged.worst, detail=detail, error=judged.error, allowed=judged.allowed)
     return None
 
 
-def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -> Outcome:
+def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -> CheckOutcome:
     """Compare the arm with the references: its first call, calls after that, calls on changed data, and again on the recorded data.
 
     `first` are the results of the first compiled call when it was made as the check makes it. Every call starts from the same state.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     setting = check_setting(expected)
     with setting, expected.without_dropout():
         if first is None:
@@ -67,7 +67,7 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
     return next((outcome for outcome in outcomes if outcome.status != "PASS"), outcomes[0])
 
 
-def check_random(step: Step, expected: Expected) -> Outcome | None:
+def check_random(step: Step, expected: Expected) -> CheckOutcome | None:
     """Whether a step that draws random numbers in eager draws them here as well, in the program that is timed; None when it does.
 
     Masks may differ from eager's, but a call from another state of the generators has to give something else. The third and fourth calls
@@ -77,14 +77,14 @@ def check_random(step: Step, expected: Expected) -> Outcome | None:
         return None
     for _ in range(_CALLS_BEFORE_CHANGED_DATA):
         expected.snapshot.restore()
-        step.run()
+        step.run_step()
     first, second = random_pair(step, expected.snapshot)
     expected.snapshot.restore()
     shared = sorted(name for name in expected.random if name in first and name in second)
     if not shared or any(not first[name].equal(second[name]) for name in shared):
         return None
     detail = "eager draws random numbers for it, but here two calls from different generator states give the same values"
-    return Outcome(status="WRONG", worst=shared[0], detail=detail, compared=expected.recorded.compared)
+    return CheckOutcome(status="WRONG", worst=shared[0], detail=detail, compared=expected.recorded.compared)
 
 
 def check_setting(expected: Expected) -> AbstractContextManager[Any]:
@@ -97,7 +97,7 @@ def needs_own_setting(expected: Expected) -> bool:
     return expected.draws or bool(expected.dropouts)
 
 
-def _check_changed(step: Step, expected: Expected) -> list[Outcome]:
+def _check_changed(step: Step, expected: Expected) -> list[CheckOutcome]:
     if expected.changed is None:
         return []
     outcomes = []
@@ -111,7 +111,7 @@ def _check_changed(step: Step, expected: Expected) -> list[Outcome]:
     return outcomes
 
 
-def _judged(reference: Reference, result: dict[str, Any], when: str) -> Outcome:
+def _judged(reference: Reference, result: dict[str, Any], when: str) -> CheckOutcome:
     return judge(_compared(reference, result), when)
 
 
@@ -133,15 +133,15 @@ def _not_compared(blind: Sequence[Judged], count: int) -> str:
     return f"NOT COMPARED: {len(blind)} of {count} results, such as {worst.name}: {why}"
 
 
-def judge(found: Sequence[Judged], when: str = "") -> Outcome:
+def judge(found: Sequence[Judged], when: str = "") -> CheckOutcome:
     """The worst of what was found, outputs before what follows from them when several are past measure."""
     if not found:
-        return Outcome(status="PASS")
+        return CheckOutcome(status="PASS")
     worst = max(found, key=_order)
     status, detail = status_of(worst), detail_of(worst)
     detail = f"{detail} ({when})" if status != "PASS" and when else detail
     compared = len(found) - sum(map(_is_blind, found))
-    return Outcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=compared)
+    return CheckOutcome(status=status, worst=worst.name, detail=detail, error=worst.error, allowed=worst.allowed, compared=compared)
 
 
 def _order(judged: Judged) -> tuple[int, float, bool]:

@@ -17,7 +17,7 @@ class CannotJoinError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class JoinedPart:
     """A joined graph with what it is called with (tensors by the identity that they had on the tape) and what it gives, likewise.
 
     Parameters and buffers are attributes of `module`, as they are of the program's: as arguments they would cost other guards, and CUDA
@@ -29,7 +29,7 @@ class Part:
     outputs: tuple[int, ...]
 
 
-def join(entered: Sequence[Entered], wanted: set[int]) -> Part:
+def join(entered: Sequence[Entered], wanted: set[int]) -> JoinedPart:
     """One graph that does what these did one after the other; it gives the outputs whose identity is in `wanted`.
 
     Values go from graph to graph by identity: an output that a later graph gets as an input becomes an edge. Numbers stay as they were.
@@ -56,7 +56,7 @@ def join(entered: Sequence[Entered], wanted: set[int]) -> Part:
                 made[id(value)] = outputs[id(value)] = node
     given = [key for key in outputs if key in wanted]
     joined.output(tuple(outputs[key] for key in given))
-    return Part(module=torch.fx.GraphModule(root, joined), inputs=tuple(inputs), outputs=tuple(given))
+    return JoinedPart(module=torch.fx.GraphModule(root, joined), inputs=tuple(inputs), outputs=tuple(given))
 
 
 def _from_outside(entered: Sequence[Entered]) -> list[Any]:
@@ -155,7 +155,7 @@ class Replay:
     def __init__(
         self,
         unit: CallUnit,
-        parts: Sequence[Part],
+        parts: Sequence[JoinedPart],
         functions: Sequence[Callable[..., Any]],
         output: Any,
         *,
@@ -201,7 +201,7 @@ class Replay:
             self._unit.go_back({name: slots[at] for name, at in self._results})
 
 
-def _arrives_from_outside(parts: Sequence[Part]) -> list[Any]:
+def _arrives_from_outside(parts: Sequence[JoinedPart]) -> list[Any]:
     """What parts take and none before them gives."""
     found: dict[int, Any] = {}
     made: set[int] = set()

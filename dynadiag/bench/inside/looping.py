@@ -140,7 +140,7 @@ class LoopRun:
         self._job: Job | None = None
         self._timer: StepTimer | None = None
 
-    def run(self) -> NoReturn:
+    def run_to_end(self) -> NoReturn:
         """Run the script to its end. Raises ScriptEndedError then: whoever waits for more iterations waits in vain."""
         watched = {"torch": stay_alone, "torch._dynamo": lambda _module: keep_all_metrics()}
         marked, names = partial(mark_loop, line=self._line, path=self._path), {_MARK: self._begin_iteration}

@@ -94,7 +94,7 @@ class Server:
             self._take_over(command)
         if command.get("loop") is not None:
             self._phase("running up to the loop")
-            LoopRun(command["target"], command["arguments"], command["loop"], self._receive, self._answer).run()
+            LoopRun(command["target"], command["arguments"], command["loop"], self._receive, self._answer).run_to_end()
         return self._welcome(command, Arm.load(command, self._phase, shared=list(self._arms.values())))
 
     def _welcome(self, command: dict[str, Any], arm: Arm) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Expected:
 
 def run_and_collect(step: Step, function: Callable[..., Any] | None = None) -> dict[str, Any]:
     """One step; its outputs, and after it every tensor, gradient and number that it could have changed, as copies by name."""
-    return collect(step, step.run(function))
+    return collect(step, step.run_step(function))
 
 
 def collect(step: Step, output: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def begin_alike(step: Step, *, eager_arm: bool) -> None:
         if not step.taken:
             _prime(step)
         snapshot = take_snapshot(find_state(step.original, step.arguments, step.keywords))
-        step.run(step.original)
+        step.run_step(step.original)
         snapshot.restore()
 
 
@@ -213,7 +213,7 @@ def _prime(step: Step) -> None:
     """Eager steps until optimizers have their state: one, and more while a loss scale is still so large that the step is skipped."""
     for _ in range(_MOST_SKIPPED):
         before = _loss_scales(step)
-        step.run(step.original)
+        step.run_step(step.original)
         after = _loss_scales(step)
         if after.keys() == before.keys() and all(after[name] >= before[name] for name in after):
             return
@@ -229,7 +229,7 @@ def _draws(step: Step, snapshot: Snapshot) -> bool:
 
     snapshot.restore()
     draws = RandomState()
-    step.run(step.original)
+    step.run_step(step.original)
     return draws.moved()
 
 
@@ -381,7 +381,7 @@ def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> f
 
     _start(expected, changed=changed)
     with CoarsestRounding() as seen:
-        step.run(step.original)
+        step.run_step(step.original)
     _start(expected, changed=changed)
     return max(float(seen.eps), TF32_EPS if tf32 else 0.0)
 
@@ -419,7 +419,7 @@ class Nudges:
         if eps:
             nudge(self.expected.snapshot.state.held, eps, seed)
         with NoisySums(seed):
-            output = self.step.run(self.step.original)
+            output = self.step.run_step(self.step.original)
         return {name: value for name, value in collect(self.step, output).items() if name in names}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from dynadiag.bench.inside.loading import EAGER, CompileSwitch, stay_alone
 from dynadiag.bench.inside.reference import run_and_collect
-from dynadiag.bench.inside.shapes import Seen, ShapeLog, ShapeReplay, most_seen
+from dynadiag.bench.inside.shapes import SeenShape, ShapeLog, ShapeReplay, most_seen
 from dynadiag.bench.inside.steps import CallUnit
 from dynadiag.capture.compiled_calls import CompiledCallable
 from dynadiag.capture.reach import Snapshot, find_state, seed_generators, take_snapshot
@@ -53,10 +53,10 @@ class ScriptStep:
             torch_is_there=self._torch_is_there,
         )
 
-    def run(self) -> NoReturn:
+    def run_until_taken(self) -> NoReturn:
         """Run the script until it is taken over. Raises ScriptEndedError when it ends first, UsageError or UserCodeError when it fails."""
         self._switch.on = False
-        self._capture.run()
+        self._capture.run_until_taken()
 
     def _note(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._autocast.call()
@@ -83,11 +83,11 @@ class ScriptStep:
             torch.compiler.set_stance("default")
         return unit
 
-    def _most_seen(self, captured: CapturedCall, found: Seen) -> CallUnit:
+    def _most_seen(self, captured: CapturedCall, found: SeenShape) -> CallUnit:
         share = f"the shapes of {found.calls} of the first {captured.number} calls"
         return self._of_shape(captured, found, f"{replace(captured, number=found.first_call).where}, {share}")
 
-    def _of_shape(self, captured: CapturedCall, seen: Seen, where: str) -> CallUnit:
+    def _of_shape(self, captured: CapturedCall, seen: SeenShape, where: str) -> CallUnit:
         assert seen.arguments is not None
         return self._unit(captured, seen.arguments, seen.keywords, where)
 
@@ -153,7 +153,7 @@ def _settle(unit: CallUnit) -> None:
     snapshot = take_snapshot(find_state(unit.original, unit.arguments, unit.keywords))
     unit.keeps_gradients = bool(snapshot.gradients)
     try:
-        unit.run(unit.original)
+        unit.run_step(unit.original)
     except RuntimeError as error:
         if _FREED not in str(error):
             raise

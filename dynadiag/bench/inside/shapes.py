@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dynadiag.bench.inside.checking import Outcome, check_arm, check_eager, needs_own_setting
+from dynadiag.bench.inside.checking import CheckOutcome, check_arm, check_eager, needs_own_setting
 from dynadiag.bench.inside.probing import probe
 from dynadiag.bench.inside.reference import prime_and_expect
 from dynadiag.bench.inside.results import tensors_in
@@ -26,7 +26,7 @@ Signature = tuple[tuple[str, tuple[int, ...], str, str, bool], ...]
 
 
 @dataclass(kw_only=True)
-class Seen:
+class SeenShape:
     """Calls with equal shapes in one mode: the arguments of the first of them (None where they were not kept), and how many there were."""
 
     signature: Signature
@@ -76,7 +76,7 @@ class ShapeLog:
 
     def __init__(self, cut: Callable[[Any], Any]) -> None:
         self._cut = cut
-        self._seen: dict[int, dict[tuple[Signature, Mode], Seen]] = {}
+        self._seen: dict[int, dict[tuple[Signature, Mode], SeenShape]] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._bytes = 0
 
@@ -92,13 +92,13 @@ class ShapeLog:
         if key in seen:
             seen[key].calls += 1
             return
-        seen[key] = Seen(signature=key[0], mode=key[1], first_call=call, names=names)
+        seen[key] = SeenShape(signature=key[0], mode=key[1], first_call=call, names=names)
         size = _bytes_of(arguments, keywords)
         if len(seen) <= MOST_SHAPES and self._bytes + size <= MOST_BYTES:
             self._bytes += size
             seen[key].arguments, seen[key].keywords = arguments, keywords
 
-    def seen(self, number: int) -> list[Seen]:
+    def seen(self, number: int) -> list[SeenShape]:
         """What was noted about one callable, in the order in which shapes first came."""
         return list(self._seen.get(number, {}).values())
 
@@ -108,7 +108,7 @@ def _bytes_of(arguments: Any, keywords: Any) -> int:
     return sum(int(value.numel()) * int(value.element_size()) for value in tensors)
 
 
-def most_seen(seen: list[Seen], mode: Mode) -> Seen | None:
+def most_seen(seen: list[SeenShape], mode: Mode) -> SeenShape | None:
     """The shape of most calls in this mode whose arguments are there; the first of equals."""
     return max((item for item in seen if item.mode == mode and item.is_whole), key=lambda element: element.calls, default=None)
 
@@ -118,7 +118,7 @@ class ShapeReplay:
     """The shapes that can be replayed around `unit`, in the order in which the script first had them, and the calls that cannot."""
 
     unit: CallUnit
-    seen: list[Seen]
+    seen: list[SeenShape]
     left_out: dict[str, int]
     eager: bool = False
     cuda: bool = False
@@ -126,7 +126,7 @@ class ShapeReplay:
     timers: list[Timer] = field(default_factory=list)
 
     @classmethod
-    def of(cls, unit: CallUnit, seen: list[Seen], mode: Mode, make: Callable[[Seen], CallUnit]) -> ShapeReplay:
+    def of(cls, unit: CallUnit, seen: list[SeenShape], mode: Mode, make: Callable[[SeenShape], CallUnit]) -> ShapeReplay:
         """A unit for each shape that was seen in this mode; calls of another mode need its contexts, which are gone."""
         left_out: dict[str, int] = {}
         replayed = []
@@ -165,7 +165,7 @@ class ShapeReplay:
             outcome = check_arm(unit, expected, first=None)
             if needs_own_setting(expected):
                 _forget()
-        return asdict(outcome or Outcome(status="PASS", compared=len(expected.recorded.first)))
+        return asdict(outcome or CheckOutcome(status="PASS", compared=len(expected.recorded.first)))
 
     def settle(self) -> dict[str, Any]:
         """Compile as the script's own loop would, shapes in their first order, from empty caches: what was compiled for all of them."""
@@ -175,7 +175,7 @@ class ShapeReplay:
         clear_compile_facts()
         for unit in self.units:
             for _ in range(_SETTLING_CALLS):
-                unit.run()
+                unit.run_step()
         facts = compile_facts()
         return {key: facts[key] for key in ("graphs", "breaks", "recompiles", "limit_hits")}
 
@@ -189,11 +189,11 @@ class ShapeReplay:
 
     def regions(self, index: int) -> float:
         """Compiled regions that one call of this shape enters."""
-        return probe(self.units[index].run, cuda=self.cuda).regions
+        return probe(self.units[index].run_step, cuda=self.cuda).regions
 
     def _timer(self, index: int) -> Timer:
         if not self.timers:
-            self.timers = [Timer(unit.run, cuda=self.cuda) for unit in self.units]
+            self.timers = [Timer(unit.run_step, cuda=self.cuda) for unit in self.units]
         return self.timers[index]
 
 

@@ -27,7 +27,7 @@ class Step(ABC):
     taken: bool = False
 
     @abstractmethod
-    def run(self, function: Callable[..., Any] | None = None) -> Any:
+    def run_step(self, function: Callable[..., Any] | None = None) -> Any:
         """One step, with `function` in the place of the arm's."""
 
     def _chosen(self, function: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ class Step(ABC):
 class WholeStep(Step):
     """The user's own step: whatever it does is what is timed."""
 
-    def run(self, function: Callable[..., Any] | None = None) -> Any:
+    def run_step(self, function: Callable[..., Any] | None = None) -> Any:
         """One call without arguments."""
         return self._chosen(function)()
 
@@ -73,7 +73,7 @@ class CallUnit(Step):
     casts_again: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, function: Callable[..., Any] | None = None) -> Any:
+    def run_step(self, function: Callable[..., Any] | None = None) -> Any:
         """Forward, then backward; gradients are dropped first, as a training loop does."""
         if self.casts_again:
             import torch

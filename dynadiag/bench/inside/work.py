@@ -31,14 +31,14 @@ def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
     from dynadiag.torch_compat.dispatch.rounding import uses_tf32
 
     with eager_stance(False), _no_fused_layers(), FlopCounterMode(display=False) as counter:
-        step.run(step.original)
+        step.run_step(step.original)
     torch.compiler.reset()
     work = StepWork()
     with torch.compiler.set_stance("default"), _no_fused_layers(), _compiled_modules(switch, counting_backend(work)) as backend:
         function = switch.original(step.original, backend=backend, dynamic=False)
-        step.run(function)
+        step.run_step(function)
         work.forget_runs()
-        step.run(function)
+        step.run_step(function)
     torch.compiler.reset()
     graphs = [{"flops": graph.flops, "bytes": graph.bytes, "runs": graph.runs} for graph in work.graphs if graph.runs]
     flags = {"tf32_matmul": uses_tf32(convolution=False), "tf32_convolution": uses_tf32(convolution=True)}
@@ -92,7 +92,7 @@ def saved_for_backward(step: Step) -> dict[str, Any]:
     known = {storage_of(held.tensor) for held in find_state(step.original, step.arguments, step.keywords).held.values()}
     saved = _Saved(known)
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda kept: kept.tensor):
-        step.run()
+        step.run_step()
     saved.look()
     kinds = Counter(kind for kind, _ in saved.most)
     sizes: Counter[_Kind] = Counter()

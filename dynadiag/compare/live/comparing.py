@@ -117,11 +117,11 @@ def _detached(value: torch.Tensor | None) -> Any:
 
 
 def _runner(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int, torch.Tensor], both: Sequence[int]) -> Callable[..., Any]:
-    def run(values: list[Any], how: How) -> list[list[Any]]:
+    def eager_gradients(values: list[Any], how: How) -> list[list[Any]]:
         gradients = _eager(call, positions, cotangents, values, how)
         return [[gradients[number] for number in both]]
 
-    return run
+    return eager_gradients
 
 
 def _eager(call: CopiedCall, positions: Sequence[int], cotangents: Mapping[int, torch.Tensor], values: list[Any], how: How) -> Gradients:

@@ -66,7 +66,7 @@ def execute(copy: GraphCopy, tensors: Sequence[Any], how: How, *, refused: list[
     """
     runner = _Runner(copy, tensors, how)
     try:
-        return runner.run()
+        return runner.run_nodes()
     except (NotImplementedError, TypeError, MemoryError, torch.OutOfMemoryError):
         raise  # of the machine, or of how a graph is called
     except Exception:
@@ -88,7 +88,7 @@ class _Runner:
         self._values = [value.detach().clone() if how.watch_values and is_plain(value) else None for value in self._tensors]
         self._last_use = _last_uses(copy.graph)
 
-    def run(self) -> Execution:
+    def run_nodes(self) -> Execution:
         """Every node in its order."""
         placeholders = sum(node.op == "placeholder" for node in self._copy.graph.nodes)
         tensors = [name for name, value in self._copy.attributes.items() if isinstance(value, torch.Tensor)]

@@ -69,7 +69,7 @@ class RunJob:
         return asdict(self)
 
 
-def run(job: RunJob) -> dict[str, Any]:
+def run_job(job: RunJob) -> dict[str, Any]:
     """How the program ended: `exit_status`, `raised` (its class) and `said` (its words), whether it `read_stdin`, `full` (what calls gave
     took too much room), `sides` by condition.
     """
@@ -213,7 +213,7 @@ def main(job_file: str) -> None:
         folder = Path(job.output) / f"rank {int(os.environ['RANK']):05d}"
         folder.mkdir()
         job, reply = replace(job, output=str(folder), values=str(folder / "values")), folder / "reply"
-    told = run(job) | {"ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1"))}
+    told = run_job(job) | {"ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1"))}
     write_file(reply, json.dumps(told))
 
 

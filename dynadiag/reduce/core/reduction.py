@@ -56,7 +56,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class LeastTimes:
     """Seconds that a candidate has at least: any, and one of a hang."""
 
     least_s: float

@@ -17,7 +17,7 @@ from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.guilty_part import GuiltyLayer, same_cause
 from dynadiag.reduce.graphs.judge import Observation, observe_isolated
 from dynadiag.reduce.graphs.loading import load_candidate
-from dynadiag.reduce.graphs.observing import Tell, compiled, run, surroundings
+from dynadiag.reduce.graphs.observing import Tell, compiled, run_once, surroundings
 from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions, reduce_graph
 from dynadiag.reduce.graphs.setting import Setting, inner_of
 from dynadiag.scratch import scratch
@@ -89,7 +89,7 @@ def _lower(candidate: Candidate, setting: Setting, folder: Path, tell: Tell) -> 
     trouble = ""
     with surroundings(setting), configured(candidate.configs), loudly(), watched_aot_graphs() as found:
         try:
-            run(candidate, setting, compiled(own_copy(candidate.module), setting))
+            run_once(candidate, setting, compiled(own_copy(candidate.module), setting))
         except Exception as error:  # noqa: BLE001 - the border around a candidate
             trouble = f"{type(error).__name__}: {error}"
     complete_joint(found)
@@ -204,7 +204,7 @@ def _first_failing(found: Reduction, lowering: Lowering) -> tuple[tuple[Lowered,
             asked += count
             if seen is None:
                 return (graph, setting), "", asked
-            said.append(f"{graph.kind}{_where(setting)} {_said(seen)}")
+            said.append(f"{graph.kind}{_where(setting)} {_describe(seen)}")
     return None, ", ".join(said), asked
 
 
@@ -222,7 +222,7 @@ def _where(setting: Setting) -> str:
     return " in Inductor's inner compiler" if setting.inner else ""
 
 
-def _said(seen: Observation) -> str:
+def _describe(seen: Observation) -> str:
     if seen.invalid is not None:
         return f"not run: {seen.invalid}"
     return "passes" if seen.failure is None else f"fails differently: {seen.failure.title()}"

@@ -79,7 +79,7 @@ def _control(candidate: Candidate, setting: Setting, drawn: list[Drawn]) -> list
     results = [value for call in _run_calls(candidate, setting, own_copy(candidate.module), drawn=drawn) for value in call]
     if setting.check == "raises":
         return results  # nothing is compared: they may be on the meta device, or not comparable
-    again = run(candidate, setting, own_copy(candidate.module))
+    again = run_once(candidate, setting, own_copy(candidate.module))
     if running.wrong(again, results, None) is not None:
         raise ArithmeticError("two uncompiled runs differ: the graph is random")
     return results
@@ -91,14 +91,14 @@ def _exact(candidate: Candidate, setting: Setting) -> list[Any] | None:
         return None
     try:
         wide = running.in_float64(candidate)
-        return run(wide, replace(setting, autocast=None), wide.module)
+        return run_once(wide, replace(setting, autocast=None), wide.module)
     except Exception:  # noqa: BLE001 - the border around a candidate: a graph may insist on a dtype
         return None
 
 
 def _more_runs(candidate: Candidate, setting: Setting) -> Runs:
     """The results of uncompiled runs with noisy sums on inputs that are a bit off; a run that fails is left out."""
-    further, same, seen = noisy_runs(lambda _, change: run(candidate, setting, own_copy(candidate.module), change=change), _PERTURBED)
+    further, same, seen = noisy_runs(lambda _, change: run_once(candidate, setting, own_copy(candidate.module), change=change), _PERTURBED)
     return Runs(further=further, same=same, coarsest=seen.half, tf32=seen.tf32)
 
 
@@ -204,7 +204,7 @@ def _result_count(candidate: Candidate) -> int:
     return len(running.flat(candidate.module(*make_values(candidate.inputs))))
 
 
-def run(
+def run_once(
     candidate: Candidate,
     setting: Setting,
     function: Callable[..., Any],

@@ -117,7 +117,7 @@ def _upcoming(
         yield from (candidate for candidate in pair if candidate is not None)
 
 
-LIMITS = core.Limits(least_s=30.0, least_hang_s=5.0)
+LIMITS = core.LeastTimes(least_s=30.0, least_hang_s=5.0)
 PASSES_ALONE = "passes-alone"
 """The slug of what is raised where the graph alone does not show the failure of the script."""
 
@@ -135,7 +135,7 @@ class ReductionOptions(core.Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmed(core.Confirmed):
+class ConfirmedGraph(core.Confirmed):
     """`wall_s` is what the first run took."""
 
     wall_s: float
@@ -148,13 +148,13 @@ class Reduction(core.Found[Candidate]):
     `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
     """
 
-    confirmed: Confirmed
+    confirmed: ConfirmedGraph
     setting: Setting
     search_wall_s: float = 0.0
     asked: Failure | None = None
 
 
-def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Confirmed:
+def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -> ConfirmedGraph:
     """The failure that the candidate shows, three times out of three, or flaky: then how often in ten to forty runs.
 
     Raises NothingFoundError (exit status 1) when nothing fails, on an environment error, or when it is not the failure asked for.
@@ -175,7 +175,7 @@ def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -
             timeout_s = LIMITS.later(target, took_s=took_s, asked_s=options.timeout_s)
     if target is None:
         raise NothingFoundError(_why_nothing(seen, setting, options), slug=PASSES_ALONE, exit_code=1)
-    return Confirmed(
+    return ConfirmedGraph(
         failure=target,
         failed=sum(_shows(observation, target) for observation in seen),
         of=len(seen),
@@ -257,7 +257,7 @@ def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptio
     )
 
 
-def _pool(candidate: Candidate, confirmed: Confirmed, options: ReductionOptions) -> PoolOptions:
+def _pool(candidate: Candidate, confirmed: ConfirmedGraph, options: ReductionOptions) -> PoolOptions:
     """Children that fight for one memory would fail because of each other: then one at a time."""
     width = 1 if confirmed.failure.kind == "oom" else max(1, options.width)
     gpus = gpus_to_share(candidate.text) if width > 1 and candidate.accelerated else ()

@@ -116,10 +116,10 @@ def wrong(
     judged = judge(seen, results, noise, MINIFY)
     found = [difference for at in dict.fromkeys((*first, *range(len(results)))) for difference in judged[at].differences[:1]]
     worst = min(found, key=lambda item: DISCRETE in item.detail, default=None)
-    return None if worst is None else WrongResult("nan" if NOT_FINITE in worst.detail else "wrong_result", worst.index, _said(worst))
+    return None if worst is None else WrongResult("nan" if NOT_FINITE in worst.detail else "wrong_result", worst.index, _describe(worst))
 
 
-def _said(difference: Difference) -> str:
+def _describe(difference: Difference) -> str:
     return "a different shape or dtype" if difference.kind in ("shape", "dtype") else difference.detail or "a different value"
 
 

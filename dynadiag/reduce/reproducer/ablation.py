@@ -50,7 +50,7 @@ def ablate(candidate: Candidate, setting: Setting, failure: Failure, *, timeout_
     for backend in (*LAYERS, *(() if own in LAYERS else (own,))):
         for sizes, dynamic in SIZES.items():
             why = stop() or (_TAKES_SIZES if backend == INNER and dynamic else None)
-            said = f"not run: {why}" if why else _said(_run(candidate, setting, backend, dynamic, timeout_s), failure)
+            said = f"not run: {why}" if why else _describe(_run(candidate, setting, backend, dynamic, timeout_s), failure)
             cells.append(Cell(backend=backend, sizes=sizes, said=said))
     return tuple(cells)
 
@@ -63,7 +63,7 @@ def _run(candidate: Candidate, setting: Setting, backend: str, dynamic: bool, ti
     return observe_isolated(candidate, other, timeout_s=timeout_s)
 
 
-def _said(seen: Observation, failure: Failure) -> str:
+def _describe(seen: Observation, failure: Failure) -> str:
     if seen.invalid is not None:
         return f"not run: {seen.invalid}"
     if seen.failure is None:

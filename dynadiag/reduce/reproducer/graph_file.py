@@ -103,11 +103,11 @@ def _docstring(header: Header, *, expect_failure: bool) -> list[str]:
     kind = f"{header.failure.kind.replace('_', ' ')} {header.failure.when()}"
     lines = [title, "", f"Failure: {kind}." if expect_failure else f"The reproducer: {header.failure.title()}"]
     lines += [header.story, f"{header.made_by}; {header.versions}."]
-    wrapped = [piece for line in lines for piece in (textwrap.wrap(_plain(line), WIDTH) or [""])]
+    wrapped = [piece for line in lines for piece in (textwrap.wrap(_made_harmless(line), WIDTH) or [""])]
     return ['"""' + wrapped[0], *wrapped[1:], '"""']
 
 
-def _plain(line: str) -> str:
+def _made_harmless(line: str) -> str:
     """Text that cannot end a docstring, and does nothing to a terminal."""
     return clean(line, limit=_LONGEST_STORY).replace("\\", "/").replace('"', "'")
 

@@ -76,11 +76,11 @@ def prove(
     """
     further = template_for(source, failure)
 
-    def run(number: int) -> tuple[int | None, str]:
+    def run_number(number: int) -> tuple[int | None, str]:
         how = further if number else None
         return run_fresh(source, timeout_s=timeout_s, python=python, warm=warm, variables={}, template=how)
 
-    return proof_by(source, failure, run, shows, runs=runs, sometimes=sometimes)
+    return proof_by(source, failure, run_number, shows, runs=runs, sometimes=sometimes)
 
 
 _ENDS_THE_PROCESS = ("crash", "hang", "oom")
@@ -189,7 +189,7 @@ def run_fresh(
             environment = {name: value for name, value in environment.items() if is_everywhere(name)} | dict(variables)
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(elsewhere), "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
         if template is not None:
-            status, said = template.run(empty / "repro_min.py", environment=environment, timeout_s=timeout_s)
+            status, said = template.run_file(empty / "repro_min.py", environment=environment, timeout_s=timeout_s)
             return status, said[-_OUTPUT_BYTES:]
         status, output = _run_alone([python, "repro_min.py"], empty, environment, timeout_s)
         return status, output[-_OUTPUT_BYTES:].decode("utf-8", "replace")

@@ -103,7 +103,7 @@ assert frames["ok"] == frames["total"] > 0, f"eager fallback (WHAT): {frames['ok
 def _header(program: Program, failure: Failure, header: Header, expect_failure: bool) -> str:
     packages = sorted(name for name in imported(program) if name not in sys.stdlib_module_names and name not in _OF_TORCH)
     lines = [
-        f"{failure.kind.replace('_', ' ')}: {_said(failure)}",
+        f"{failure.kind.replace('_', ' ')}: {_first_line_of(failure)}",
         "This program shows the failure." if expect_failure else "This program does not show the failure; repro_min.py does.",
         header.story,
         f"Measured with {header.versions}.",
@@ -112,7 +112,7 @@ def _header(program: Program, failure: Failure, header: Header, expect_failure: 
     return "\n".join(f"# {_one_line(line)}" for line in lines)
 
 
-def _said(failure: Failure) -> str:
+def _first_line_of(failure: Failure) -> str:
     return failure.message.splitlines()[0] if failure.message and not failure.exceptions else failure.title()
 
 

@@ -184,11 +184,11 @@ def prove(source: str, failure: Failure, *, timeout_s: float, runs: int = provin
     """
     further = template_for(source, failure)
 
-    def run(number: int) -> tuple[int | None, str]:
+    def run_seeded(number: int) -> tuple[int | None, str]:
         seed = SEEDS[(number - 1) % len(SEEDS)] if number else 0
         return proving.run_fresh(seeded(source, seed), timeout_s=timeout_s, variables={}, template=further if number else None)
 
-    return proving.proof_by(source, failure, run, shows, runs=runs, sometimes=sometimes)
+    return proving.proof_by(source, failure, run_seeded, shows, runs=runs, sometimes=sometimes)
 
 
 def seeded(source: str, seed: int) -> str:

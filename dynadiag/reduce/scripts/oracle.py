@@ -30,7 +30,7 @@ _DRAWS = re.compile(r"rand|normal|bernoulli|multinomial|dropout|uniform|exponent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ScriptRun:
     """What one run showed: `failures` of all kinds, the one that ended it last; `refused` what the guard kept it from, at
     `refused_line`; `environment` the reason for an environment error. `wall_s` and `cpu_s` are what it took; `namespace`: what argparse
     gave, `lines` and `values` what `look` asked for.
@@ -73,24 +73,24 @@ def draws(program: Program) -> bool:
     return _DRAWS.search(program.text) is not None
 
 
-def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> Seen:
+def see(program: Program, conditions: Conditions, *, eager: bool = False, look: bool = False) -> ScriptRun:
     """Run a program in a child; what an earlier run saw is not run again."""
     key = f"see {program.key} {digest(conditions.key(), eager, look)}"
     data = remembered(key, lambda: _to_json(_see(program, conditions, eager=eager, look=look)), keep=lambda seen: not seen["environment"])
     return _from_json(data)
 
 
-def _to_json(seen: Seen) -> dict[str, Any]:
+def _to_json(seen: ScriptRun) -> dict[str, Any]:
     return {**asdict(seen), "lines": sorted(seen.lines)}
 
 
-def _from_json(data: Mapping[str, Any]) -> Seen:
+def _from_json(data: Mapping[str, Any]) -> ScriptRun:
     failures = tuple(map(from_json, data["failures"]))
     ended = from_json(data["ended"]) if data["ended"] is not None else None
-    return Seen(**{**data, "failures": failures, "ended": ended, "lines": frozenset(data["lines"])})
+    return ScriptRun(**{**data, "failures": failures, "ended": ended, "lines": frozenset(data["lines"])})
 
 
-def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -> Seen:
+def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -> ScriptRun:
     with scratch("script") as folder:
         log = Path(folder) / "run" if conditions.recorded and not eager else None
         options = RunOptions(
@@ -111,12 +111,12 @@ def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -
     return _seen(report, shown)
 
 
-def _seen(report: ChildReport, shown: tuple[Failure, ...]) -> Seen:
+def _seen(report: ChildReport, shown: tuple[Failure, ...]) -> ScriptRun:
     told: dict[str, Any] = {}
     for message in report.messages:
         told |= message
     ended = from_json(told["failure"]) if "failure" in told else _end_of(report, told)
-    return Seen(
+    return ScriptRun(
         failures=(*shown, *([ended] if ended is not None else [])),
         ended=ended,
         refused=told.get("refused"),
@@ -222,7 +222,7 @@ class ScriptOracle:
             return Verdict.INVALID, f"without the compiler: {control.ended.title()}"
         return Verdict.DIFFERENT, f"{seen.ended.kind} ({seen.ended.phase}): {seen.ended.title()}"
 
-    def _controlled(self, program: Program, seen: Seen) -> Judgement:
+    def _controlled(self, program: Program, seen: ScriptRun) -> Judgement:
         """It shows the failure: is it the compiler's?"""
         if self.target.kind in KINDS:
             if seen.ended is not None:
@@ -233,7 +233,7 @@ class ScriptOracle:
         why = control.refused or control.environment or (control.ended.title() if control.ended is not None else None)
         return (Verdict.INTERESTING, "") if why is None else (Verdict.INVALID, f"without the compiler: {why}")
 
-    def _see(self, program: Program, *, eager: bool = False, seed: int | None = None, until: Failure | None = None) -> Seen:
+    def _see(self, program: Program, *, eager: bool = False, seed: int | None = None, until: Failure | None = None) -> ScriptRun:
         conditions = replace(self.conditions, cpu_s=self._cpu_limit(), until=until or self.conditions.until)
         conditions = conditions if seed is None else replace(conditions, seed=seed)
         with remembering(None):  # the journal remembers the verdict

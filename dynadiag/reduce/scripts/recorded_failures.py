@@ -49,7 +49,7 @@ def _of_break(event: BreakEvent) -> Failure:
     place = event.torch_frame or (event.stack[-1] if event.stack else None)
     what = f"{event.gb_id} {event.gb_type}" if event.gb_id else event.gb_type
     context = without_accidents(event.context or "")
-    detail = "\n".join(filter(None, (what, _place(place), event.explanation, event.context, event.skip_reason)))
+    detail = "\n".join(filter(None, (what, _name_of_line(place), event.explanation, event.context, event.skip_reason)))
     return Failure(kind="graph_break", phase="trace", message=f"{what}\n{context}".strip(), detail=detail)
 
 
@@ -61,7 +61,7 @@ def _of_recompile(event: Recompile) -> Iterator[Failure]:
     for cause, changes in causes.items():
         # torch tells of the first guard that fails, which may be one of another name.
         said = [reason for reason in event.reasons if _name_in(cause) in reason]
-        texts = filter(None, (_place(event.own_frame), *(f"{item.kind} of {item.source}" for item in changes), *said))
+        texts = filter(None, (_name_of_line(event.own_frame), *(f"{item.kind} of {item.source}" for item in changes), *said))
         yield Failure(kind="recompile", phase="guards", message=f"changed: {cause}", detail="\n".join(texts))
     if not causes:
         said_by_torch = "\n".join(event.reasons)
@@ -91,7 +91,7 @@ _NO_NAMES = frozenset(("L", "G", "self", "len", "type", "id", "hasattr", "not", 
 
 def _of_fallback(event: Fallback, run: Run, recompiles: Sequence[Recompile]) -> Failure:
     """By its kind and reason without the names of functions, which go while a script shrinks; a limit by what was compiled for last."""
-    detail = "\n".join(filter(None, (event.kind, _place(event.own_frame), event.reason)))
+    detail = "\n".join(filter(None, (event.kind, _name_of_line(event.own_frame), event.reason)))
     cause = ""
     if event.kind == "recompile_limit":
         cause = next(
@@ -128,7 +128,7 @@ def _cudagraph_skips(run: Run) -> Iterator[Failure]:
             yield Failure(kind="cudagraph_skip", phase="compile", message=without_accidents(first), detail=reason)
 
 
-def _place(location: Location | None) -> str | None:
+def _name_of_line(location: Location | None) -> str | None:
     if location is None:
         return None
     return f"{Path(location.file).name}:{location.line} {location.code or ''}".strip()

@@ -15,7 +15,7 @@ from dynadiag.reduce.core.journal import Journal
 from dynadiag.reduce.core.reducer import Phase, Progress, Reducer, Stopped
 from dynadiag.reduce.core.verdict import Verdict, needs_run
 from dynadiag.reduce.scripts.back_ends import texts_of
-from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, Seen, draws, see
+from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, ScriptRun, draws, see
 from dynadiag.reduce.scripts.passes import ALL_PASSES, ScriptPass, passes_before_cutting
 from dynadiag.reduce.scripts.passes.definitions import eager_backend
 from dynadiag.reduce.scripts.program import Facts, FactsOf, Program
@@ -161,13 +161,13 @@ def _one_minimal(items: Sequence[int], fails: search.Fails, *, blocks: object) -
 SHOWN_BY_A_RUN = ("compile_error", "runtime_error", "crash", "hang")
 """Kinds that need no recording: the script ends in them. The same run without the compiler must end well."""
 _NOT_THE_COMPILERS = ("exit", "killed")
-LIMITS = core.Limits(least_s=60.0, least_hang_s=30.0)
+LIMITS = core.LeastTimes(least_s=60.0, least_hang_s=30.0)
 _MOST_DROPPED = 50
 _OF_DYNAMO = ("graph_break", "recompile", "fallback")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmed(core.Confirmed):
+class ConfirmedScript(core.Confirmed):
     """`program` shows the failure with random numbers from `seed`; `dropped` are lines that were left out because they touch what is not
     the script's own.
     """
@@ -182,7 +182,7 @@ class Confirmed(core.Confirmed):
 class ScriptReduction(core.Found[Program]):
     """The smallest program."""
 
-    confirmed: Confirmed
+    confirmed: ConfirmedScript
 
 
 def reduce_script_program(program: Program, options: core.Options) -> ScriptReduction:
@@ -218,7 +218,7 @@ def reduce_script_program(program: Program, options: core.Options) -> ScriptRedu
     )
 
 
-def confirm(program: Program, options: core.Options) -> Confirmed:
+def confirm(program: Program, options: core.Options) -> ConfirmedScript:
     """The failure that the script shows, three times out of three, or flaky: then how often in ten to forty runs."""
     conditions, (program, first, dropped), in_vain_s = _first_look_that_shows(program, options)
     if first.environment is not None:
@@ -233,7 +233,7 @@ def confirm(program: Program, options: core.Options) -> Confirmed:
     while needs_run([_shows(run, target) for run in seen]):
         options.wait()
         seen.append(see(program, later))
-    return Confirmed(
+    return ConfirmedScript(
         program=program,
         failure=target,
         failed=sum(_shows(run, target) for run in seen),
@@ -246,7 +246,7 @@ def confirm(program: Program, options: core.Options) -> Confirmed:
     )
 
 
-_Look = tuple[Program, Seen, tuple[str, ...]]
+_Look = tuple[Program, ScriptRun, tuple[str, ...]]
 
 
 def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Conditions, _Look, float]:
@@ -264,7 +264,7 @@ def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Con
     return conditions, look, sum(other[1].cpu_s for _, other in looks if other is not look)
 
 
-def _shows_what_is_meant(seen: Seen, options: core.Options) -> bool:
+def _shows_what_is_meant(seen: ScriptRun, options: core.Options) -> bool:
     return not (options.kind in KINDS and seen.ended is not None) and any(_is_meant(failure, options) for failure in seen.failures)
 
 
@@ -292,7 +292,7 @@ def _tamed(program: Program, conditions: Conditions) -> _Look:
         program = fewer
 
 
-def _target(seen: Seen, options: core.Options) -> Failure:
+def _target(seen: ScriptRun, options: core.Options) -> Failure:
     meant = [failure for failure in seen.failures if _is_meant(failure, options)]
     if options.kind in KINDS and seen.ended is not None:
         said = seen.ended.title()
@@ -302,7 +302,7 @@ def _target(seen: Seen, options: core.Options) -> Failure:
     return meant[0] if options.kind in KINDS else meant[-1]
 
 
-def _why_nothing(seen: Seen, options: core.Options) -> str:
+def _why_nothing(seen: ScriptRun, options: core.Options) -> str:
     same = [failure for failure in seen.failures if failure.kind == options.kind]
     if same:
         said = "; ".join((item.message.splitlines() or [item.title()])[0] for item in same[:5])
@@ -312,11 +312,11 @@ def _why_nothing(seen: Seen, options: core.Options) -> str:
     return f"nothing to reduce: the script shows no {options.kind or 'failure'} when run on its own in an empty directory"
 
 
-def _shows(seen: Seen, target: Failure) -> bool:
+def _shows(seen: ScriptRun, target: Failure) -> bool:
     return any(failure.same_as(target) for failure in seen.failures)
 
 
-def _control(program: Program, conditions: Conditions) -> Seen:
+def _control(program: Program, conditions: Conditions) -> ScriptRun:
     """The run without the compiler, which must end well."""
     control = see(program, conditions, eager=True)
     if control.ended is not None:

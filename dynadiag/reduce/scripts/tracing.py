@@ -74,7 +74,7 @@ class Tracer:
 def written(value: Any, depth: int = 0) -> str | None:
     """An expression for a value like this one: tensors by shape and dtype, with random content; None for what has none."""
     if isinstance(value, _PLAIN):
-        return _plain(value)
+        return _steady_text(value)
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         return _tensor(value)
     if depth >= _DEEPEST or not isinstance(value, list | tuple | Mapping) or len(value) > _MOST_PARTS:
@@ -90,7 +90,7 @@ def written(value: Any, depth: int = 0) -> str | None:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
-def _plain(value: bool | int | float | str | None) -> str | None:
+def _steady_text(value: bool | int | float | str | None) -> str | None:
     """The value itself where the next run gives it too: no times, addresses or names of temporary files."""
     if isinstance(value, float):
         return "1.0"

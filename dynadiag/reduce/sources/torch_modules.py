@@ -201,23 +201,23 @@ def _values(maker: str, args: Sequence[ast.expr], named: Mapping[str, ast.expr])
     """The shape and the values of `tensor(...)`, `torch.randn([...])` and `torch.randint(1, size=[...])`."""
     size = args[0] if maker == "torch.randn" and len(args) == 1 else named.get("size")
     if maker in ("torch.randn", "torch.randint") and size is not None:
-        shape = _plain(size)
+        shape = _literal_of(size)
         return (shape, None) if isinstance(shape, list) and all(type(item) is int and item >= 0 for item in shape) else None
     if maker not in ("tensor", "torch.tensor") or len(args) != 1:
         return None
-    values = _plain(args[0])
+    values = _literal_of(args[0])
     shape = _shape(values)
     return None if shape is None or 0 in shape else (shape, values)
 
 
-def _plain(node: ast.expr) -> Any:
+def _literal_of(node: ast.expr) -> Any:
     """Numbers and lists of them; `inf` and `nan` as torch prints them. None for anything else."""
     if isinstance(node, ast.List):
-        return [_plain(element) for element in node.elts]
+        return [_literal_of(element) for element in node.elts]
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return float(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = _plain(node.operand)
+        number = _literal_of(node.operand)
         return -number if isinstance(number, int | float) else None
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float) else None
 

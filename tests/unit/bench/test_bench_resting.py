@@ -92,7 +92,7 @@ def rounds_with(monkeypatch, **each):
         for name, (row, arm) in arms.items()
     ]
     budget = BenchOptions(budget=Budget(max_rounds=20))
-    RoundLoop(result, runners, budget, failed=lambda *_: pytest.fail("none fails"), progress=lambda *_: None).run()
+    RoundLoop(result, runners, budget, failed=lambda *_: pytest.fail("none fails"), progress=lambda *_: None).run_rounds()
     assert result.rounds == 20 and all(sample == pytest.approx(1.0) for row, _ in arms.values() for sample in row.samples_ms)
     return result, [arm.blocks for _, arm in arms.values()]
 

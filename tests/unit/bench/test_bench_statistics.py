@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dynadiag.bench.rounds import Budget, enough, is_look, looks_until, orders, planned_looks, settled
 from dynadiag.bench.statistics import Interval, drift, geometric_mean, median_interval, noise_interval, paired_ratio, ranks, spread
-from dynadiag.bench.verdict import Verdict, decide
+from dynadiag.bench.verdict import SpeedVerdict, decide
 
 times = st.floats(min_value=1e-6, max_value=1e6)
 samples = st.lists(times, min_size=1, max_size=60)
@@ -61,14 +61,14 @@ def test_a_verdict_follows_its_rule(drawn, more):
     clear = abs(speedup.estimate - 1) > 0.01 and not speedup.low <= 1 <= speedup.high and not noise.low <= speedup.estimate <= noise.high
     apart = abs(math.log(decision.noise.estimate))
     if size < 20 or (apart > math.log(1.05) and abs(math.log(speedup.estimate)) < 4 * apart):
-        assert decision.verdict is Verdict.INCONCLUSIVE
+        assert decision.verdict is SpeedVerdict.INCONCLUSIVE
     elif clear:
-        assert decision.verdict is (Verdict.FASTER if speedup.estimate > 1 else Verdict.SLOWER)
+        assert decision.verdict is (SpeedVerdict.FASTER if speedup.estimate > 1 else SpeedVerdict.SLOWER)
     elif speedup.low >= 0.99 and speedup.high <= 1.01:
-        assert decision.verdict is Verdict.SAME
+        assert decision.verdict is SpeedVerdict.SAME
     else:
-        assert decision.verdict is Verdict.INCONCLUSIVE
-    assert bool(decision.reason) == (decision.verdict is Verdict.INCONCLUSIVE)
+        assert decision.verdict is SpeedVerdict.INCONCLUSIVE
+    assert bool(decision.reason) == (decision.verdict is SpeedVerdict.INCONCLUSIVE)
 
 
 def test_the_closed_form_agrees_with_a_resampling_bootstrap():

@@ -9,7 +9,7 @@ import pytest
 
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, Span
-from dynadiag.children.answer_cache import Known, remembering
+from dynadiag.children.answer_cache import AnswerCache, remembering
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search
 from dynadiag.fix.standing import Standing, why_not_better
@@ -115,8 +115,8 @@ def test_what_the_others_cure_as_well_is_taken_out():
 
 
 def test_a_search_that_was_killed_goes_on_where_it_stopped(tmp_path: Path):
-    def known(*, resume: bool) -> Known:
-        return Known(tmp_path / "known", environment={}, resume=resume)
+    def known(*, resume: bool) -> AnswerCache:
+        return AnswerCache(tmp_path / "known", environment={}, resume=resume)
 
     whole = Answers()
     search(whole)

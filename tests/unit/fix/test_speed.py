@@ -12,7 +12,7 @@ import pytest
 
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison
 from dynadiag.bench.statistics import Interval
-from dynadiag.bench.verdict import Decision, Verdict
+from dynadiag.bench.verdict import Decision, SpeedVerdict
 from dynadiag.errors import UsageError
 from dynadiag.fix import speed
 from dynadiag.fix.baseline import Baseline
@@ -27,7 +27,7 @@ from tests.unit.fix.test_search import change
 class Verdicts:
     """A benchmark whose verdict is SLOWER where one of these sets of changes is in the program."""
 
-    def __init__(self, *slower: str, verdict: Verdict = Verdict.SLOWER) -> None:
+    def __init__(self, *slower: str, verdict: SpeedVerdict = SpeedVerdict.SLOWER) -> None:
         self._slower, self._verdict = slower, verdict
         self.asked: list[str] = []
 
@@ -35,7 +35,7 @@ class Verdicts:
         names = "".join(one.slug for one in changes)
         self.asked.append(names)
         bad = any(set(one) <= set(names) for one in self._slower)
-        return Speed(verdict=self._verdict if bad else Verdict.FASTER, reason="")
+        return Speed(verdict=self._verdict if bad else SpeedVerdict.FASTER, reason="")
 
 
 @pytest.mark.parametrize(
@@ -53,25 +53,30 @@ def test_what_makes_the_program_slower_is_dropped(slower, left, asked):
     assert "".join(one.slug for one in kept) == left
     assert sorted(dropped) == [f"x{number}" for number, name in enumerate("abc", start=1) if name not in left]
     assert judge.asked == asked
-    assert found.verdict == (Verdict.FASTER if left else Verdict.SLOWER)
+    assert found.verdict == (SpeedVerdict.FASTER if left else SpeedVerdict.SLOWER)
 
 
 def test_wrong_results_are_a_reason_to_drop_too_and_an_open_verdict_is_none():
-    assert not_slower([change(1)], Verdicts("a", verdict=Verdict.WRONG))[0] == []
-    for verdict in (Verdict.INCONCLUSIVE, Verdict.SAME, Verdict.VACUOUS):
+    assert not_slower([change(1)], Verdicts("a", verdict=SpeedVerdict.WRONG))[0] == []
+    for verdict in (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.SAME, SpeedVerdict.VACUOUS):
         assert not_slower([change(1)], Verdicts("a", verdict=verdict))[0] == [change(1)]
 
 
 def test_the_verdict_of_bench_is_told_with_its_intervals_and_has_the_published_schema():
     decision = Decision(
-        Verdict.FASTER, "", speedup=Interval(1.5, 1.4, 1.6), noise=Interval(1.0, 0.99, 1.01), widest=Interval(1.0, 0.98, 1.02), rounds=20
+        SpeedVerdict.FASTER,
+        "",
+        speedup=Interval(1.5, 1.4, 1.6),
+        noise=Interval(1.0, 0.99, 1.01),
+        widest=Interval(1.0, 0.98, 1.02),
+        rounds=20,
     )
     found = BenchResult(target="train.py", unit="call 3 of step (train.py:5)", rounds=20)
     found.arms = [
         ArmResult(name="default", median_ms=3.0, ci95_ms=(2.9, 3.1), compile_cold_s=4.0),
         ArmResult(name="after:default", median_ms=2.0, ci95_ms=(1.9, 2.1), compile_cold_s=2.5),
     ]
-    found.comparisons = [Comparison(baseline="default", arm="after:default", verdict=Verdict.FASTER, reason="", decision=decision)]
+    found.comparisons = [Comparison(baseline="default", arm="after:default", verdict=SpeedVerdict.FASTER, reason="", decision=decision)]
     one = replace(result(kept=True), speed=speed_of(found), no_speed=None)
     jsonschema.validate(one.to_json("0"), SCHEMA)
     assert one.to_json("0")["speed"]["after"] == {"median_ms": 2.0, "ci95_ms": [1.9, 2.1], "compile_cold_s": 2.5}
@@ -83,7 +88,7 @@ def test_the_verdict_of_bench_is_told_with_its_intervals_and_has_the_published_s
 def test_what_was_not_timed_says_why():
     failed = BenchResult(target="train.py", arms=[ArmResult(name="default", status="crashed", reason="died by SIGSEGV")])
     one = speed_of(failed)
-    assert (one.verdict, one.reason) == (Verdict.INCONCLUSIVE, "died by SIGSEGV")
+    assert (one.verdict, one.reason) == (SpeedVerdict.INCONCLUSIVE, "died by SIGSEGV")
     jsonschema.validate(replace(result(kept=True), speed=one, no_speed=None).to_json("0"), SCHEMA)
     jsonschema.validate(
         json.loads(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dynadiag.children.answer_cache import Known, remembered, remembering, variables
+from dynadiag.children.answer_cache import AnswerCache, remembered, remembering, variables
 from dynadiag.errors import OutputError, UnreadableInputError, UsageError
 from dynadiag.record.directory import write_marker
 from dynadiag.reduce.core.failure import Failure, shows
@@ -20,7 +20,7 @@ HERE = {"torch": "2.15", "CPU": "a"}
 @pytest.fixture
 def opened(tmp_path):
     def opened(environment=HERE, resume=True):
-        return Known(tmp_path / "known.jsonl", environment=environment, resume=resume)
+        return AnswerCache(tmp_path / "known.jsonl", environment=environment, resume=resume)
 
     return opened
 
@@ -84,7 +84,7 @@ def test_a_damaged_or_missing_file_is_no_memory(opened, tmp_path, content):
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
     with pytest.raises(OutputError, match="cannot write .*: No such file"):
-        Known(tmp_path / "no" / "known.jsonl", environment={}, resume=False)
+        AnswerCache(tmp_path / "no" / "known.jsonl", environment={}, resume=False)
 
 
 def test_without_a_memory_each_question_is_asked():

@@ -122,7 +122,7 @@ def run(path, arguments, line, commands):
             answers.append(error)
 
     try:
-        LoopRun(path, arguments, line, receive, answer).run()
+        LoopRun(path, arguments, line, receive, answer).run_to_end()
     except (Done, DynadiagError) as end:
         return answers, end
     raise AssertionError("a loop never just ends")
@@ -166,4 +166,4 @@ def test_a_loop_inside_something_compiled_is_refused(script):
 
 def test_a_line_without_a_loop_is_one_line(script):
     with pytest.raises(UsageError, match="has no loop at line 2"):
-        LoopRun(script("x = 1\ny = 2\n"), [], 2, dict, lambda work: work()).run()
+        LoopRun(script("x = 1\ny = 2\n"), [], 2, dict, lambda work: work()).run_to_end()

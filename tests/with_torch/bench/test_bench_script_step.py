@@ -46,7 +46,7 @@ def take(tmp_path, monkeypatch):
         overrides = {} if arm == "eager" else {"backend": backend}
         switch = CompileSwitch(arm=arm, overrides=overrides)
         with pytest.raises(Taken):
-            ScriptStep(str(path), arguments=arguments, call=call, chosen=chosen, switch=switch, hand_over=hand_over).run()
+            ScriptStep(str(path), arguments=arguments, call=call, chosen=chosen, switch=switch, hand_over=hand_over).run_until_taken()
         return seen[0]
 
     torch.compiler.reset()
@@ -83,7 +83,7 @@ MODULE = """
 def test_a_module_is_taken_over_at_its_third_call_as_it_is_there(take):
     def look(unit):
         seen = unit.original.seen.item()
-        output = unit.run(unit.original)
+        output = unit.run_step(unit.original)
         return unit, seen, output, torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), __import__("__main__").__file__
 
     unit, seen, output, autocast, grad, main = take(MODULE, look, arguments=("6",))
@@ -100,7 +100,7 @@ def test_both_arms_arrive_with_the_same_state_and_only_one_compiles(take, monkey
         torch.compiler.reset()
         clear_compile_facts()
         state = {name: held.tensor.clone() for name, held in find_state(unit.original, unit.arguments).held.items()}
-        unit.run()
+        unit.run_step()
         return state, compile_facts()["graphs"]
 
     asked, real = [], torch._dynamo.optimize
@@ -135,9 +135,9 @@ def test_what_is_compiled_inside_is_inlined_and_no_candidate(take):
 
     def look(unit):
         clear_compile_facts()
-        output, facts = unit.run(), compile_facts()
+        output, facts = unit.run_step(), compile_facts()
         with torch.compiler.set_stance("force_eager"):
-            return unit.what, torch.is_grad_enabled(), output, unit.run(unit.original), facts
+            return unit.what, torch.is_grad_enabled(), output, unit.run_step(unit.original), facts
 
     what, grad, output, eager, facts = take(source, look)
     assert what == "forward, call 3 of outer (script.py:11)" and not grad
@@ -164,7 +164,7 @@ def test_a_call_that_runs_its_own_backward_gets_no_other(take):
 
     def look(unit):
         steps = [value["step"].item() for value in find_state(unit.original).optimizers["optimizer"].state.values()]
-        unit.run(unit.original)
+        unit.run_step(unit.original)
         return unit.what, steps
 
     what, steps = take(source, look, arm="eager")
@@ -203,7 +203,7 @@ def test_a_call_that_reads_gradients_has_those_of_the_script(take, call, keeps):
     def look(unit):
         after = [held.tensor for held in find_state(unit.original).held.values() if held.kind == "parameter"]
         before = [parameter.clone() for parameter in after]
-        unit.run(unit.original)
+        unit.run_step(unit.original)
         moved = [not torch.equal(one, other) for one, other in zip(before, after, strict=True)]
         return moved, [parameter.grad is not None for parameter in after], unit.what
 
@@ -223,7 +223,7 @@ def test_an_input_that_other_operations_made_is_cut_from_them(take):
 
     def look(unit):
         for _ in range(2):
-            unit.run(unit.original)
+            unit.run_step(unit.original)
         return unit
 
     unit = take(source, look)
@@ -245,7 +245,7 @@ def test_a_process_group_of_one_meets_nobody_and_a_larger_one_is_refused(take, m
             model(torch.ones(2, 4)).sum().backward()
     """
     try:
-        assert take(source, lambda unit: unit.run(unit.original).shape) == (2, 4)
+        assert take(source, lambda unit: unit.run_step(unit.original).shape) == (2, 4)
     finally:
         torch.distributed.destroy_process_group()
     for two in ("rank=0, world_size=2, init_method='tcp://nowhere.invalid:1'", "init_method='env://'"):
@@ -297,7 +297,7 @@ def test_restoring_puts_back_parameters_buffers_inputs_and_random_numbers(take):
             before += [unit.original.mean.tolist(), unit.original.cache.tolist(), unit.original.calls]
             before += [[part.tolist() for part in unit.original.hidden], list(unit.original.last["before"])]
             addresses = [unit.original.weight.data_ptr(), unit.original.mean.data_ptr(), unit.arguments[0].data_ptr()]
-            output = unit.run(unit.original)
+            output = unit.run_step(unit.original)
             after = [output.tolist(), unit.original.cache.tolist(), unit.original.weight.grad.tolist(), unit.arguments[0].tolist()]
             first[number] = (before, addresses, after)
         return first
@@ -368,15 +368,15 @@ def test_weights_are_cast_anew_where_they_were_written_or_the_script_casts_them_
     def look(unit):
         state = find_state(unit.original, unit.arguments)
         snapshot = take_snapshot(state)
-        first = unit.run(unit.original)
+        first = unit.run_step(unit.original)
         with torch.no_grad():
             unit.original[1].weight.mul_(2)
-        timed = unit.run(unit.original)
+        timed = unit.run_step(unit.original)
         snapshot.restore()
         change_inputs(state.held)
-        changed = unit.run(unit.original)
+        changed = unit.run_step(unit.original)
         torch.clear_autocast_cache()
-        return first, timed, changed, unit.run(unit.original)
+        return first, timed, changed, unit.run_step(unit.original)
 
     first, timed, changed, truth = take(CASTS, look, arguments=(scope,))
     assert not torch.equal(first, changed) and torch.equal(changed, truth), "eager must not go on with the casts of overwritten weights"

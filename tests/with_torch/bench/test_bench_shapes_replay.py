@@ -58,7 +58,7 @@ def replay_of(tmp_path, monkeypatch):
         switch = CompileSwitch(arm="compiled", overrides={"backend": "aot_eager"})
         run = ScriptStep(str(path), arguments=(), call=call, chosen=None, switch=switch, hand_over=hand_over, shapes=True)
         with pytest.raises(Taken):
-            run.run()
+            run.run_until_taken()
         return taken[0], run.replay
 
     torch.compiler.reset()

@@ -55,7 +55,7 @@ def capture(script):
             raise Taken
 
         with pytest.raises(Taken):
-            ScriptCapture(script(source), hand_over=hand_over, **{"call": 3, **options}).run()
+            ScriptCapture(script(source), hand_over=hand_over, **{"call": 3, **options}).run_until_taken()
         return seen[0]
 
     return capture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dynadiag.children.answer_cache import Known, remembering
+from dynadiag.children.answer_cache import AnswerCache, remembering
 from dynadiag.children.forked import ChildReport
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs import judge
@@ -33,7 +33,7 @@ def test_confirmations_layers_and_programs_are_seen_once(tmp_path, monkeypatch):
     setting = Setting(backend="inductor", options={"max_autotune": True})
     found = []
     for resume in (False, True):
-        known = Known(tmp_path / "known.jsonl", environment={}, resume=resume)
+        known = AnswerCache(tmp_path / "known.jsonl", environment={}, resume=resume)
         with remembering(known):
             confirmed = confirm(candidate, setting, ReductionOptions(timeout_s=100))
             guilty = find_guilty_layer(candidate, setting, FAILURE, timeout_s=100)
@@ -43,6 +43,6 @@ def test_confirmations_layers_and_programs_are_seen_once(tmp_path, monkeypatch):
     confirmed, guilty, seen = found[1]
     assert confirmed.failure == FAILURE and (confirmed.failed, confirmed.of, confirmed.cpu_s) == (3, 3, 1.5)
     assert guilty.layer == "dynamo" and seen.ended == FAILURE and seen.lines == frozenset()
-    with remembering(Known(tmp_path / "known.jsonl", environment={}, resume=True)):
+    with remembering(AnswerCache(tmp_path / "known.jsonl", environment={}, resume=True)):
         confirm(candidate, Setting(backend="inductor"), ReductionOptions(timeout_s=100))
     assert len(forks) == 8, "another setting is another question"

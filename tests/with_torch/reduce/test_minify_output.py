@@ -17,7 +17,7 @@ from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.guilty_part import GuiltyLayer
 from dynadiag.reduce.graphs.inputs import TensorInput
-from dynadiag.reduce.graphs.reduction import Confirmed, Reduction
+from dynadiag.reduce.graphs.reduction import ConfirmedGraph, Reduction
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer import ablation, bug_report, finishing
 from dynadiag.reduce.reproducer import graph_outcome as outcome
@@ -39,7 +39,7 @@ def graph(function, *values):
 
 
 def reduced(best, almost=None, *, failure=FAILURE, failed=3, of=3, backend="eager"):
-    confirmed = Confirmed(failure=failure, failed=failed, of=of, wall_s=1.0, timeout_s=60.0, cpu_s=1.0)
+    confirmed = ConfirmedGraph(failure=failure, failed=failed, of=of, wall_s=1.0, timeout_s=60.0, cpu_s=1.0)
     original = graph(lambda x: (torch.relu(torch.tanh(x) + 1),), torch.ones(2, 2))
     queries = Counter(confirm=of, cut=4, simplify=0, minimal=0)
     return Reduction(

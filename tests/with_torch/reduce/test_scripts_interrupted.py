@@ -10,7 +10,7 @@ import pytest
 from dynadiag.errors import OutputError, UnreadableInputError
 from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.scripts import reduction as reducing
-from dynadiag.reduce.scripts.oracle import Seen
+from dynadiag.reduce.scripts.oracle import ScriptRun
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.recorded_failures import Failure
 from dynadiag.reduce.scripts.reduction import reduce_script_program
@@ -45,7 +45,7 @@ def asked(monkeypatch):
     def see(program, conditions, *, eager=False, look=False):
         texts.append(program.text)
         shown = "print(" in program.text and "step(" in program.text and "torch.compile" in program.text
-        return Seen(failures=(WANTED,) if shown and not eager else ())
+        return ScriptRun(failures=(WANTED,) if shown and not eager else ())
 
     for module in ("reduction", "oracle"):
         monkeypatch.setattr(f"dynadiag.reduce.scripts.{module}.see", see)

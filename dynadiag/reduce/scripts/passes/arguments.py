@@ -19,7 +19,7 @@ def freezing_arguments(values: Mapping[str, Any]) -> Callable[[Program], Iterato
             tree = program.tree
             _Freezing(values).visit(tree)
             if with_reads:
-                _Reading(values, _holders(program.tree)).visit(tree)
+                _ArgumentReads(values, _holders(program.tree)).visit(tree)
             yield without_unused(of_tree(tree))
 
     return freeze_arguments
@@ -68,7 +68,7 @@ class _Freezing(ast.NodeTransformer):
         return ast.parse(f"__import__('types').SimpleNamespace({inside})", mode="eval").body
 
 
-class _Reading(ast.NodeTransformer):
+class _ArgumentReads(ast.NodeTransformer):
     def __init__(self, values: Mapping[str, Any], holders: set[str]) -> None:
         self._values, self._holders = values, holders
 
