@@ -127,7 +127,7 @@ index_copy_       tensor   own     other        some   finite
 index_fill_       tensor   own     other        some   finite
 index_select      tensor   new     other        some   finite    tensors_only
 int               integer  shared  each         never  none      casts
-interpolate       tensor   new     other        some   finite    sizes
+interpolate       tensor   new     other        some   finite    sizes autocast
 inverse           tensor   new     other        some   finite    autocast
 isclose           truth    new     other        some   none
 isfinite          truth    new     each         never  none      tensors_only asks_finite
@@ -236,7 +236,7 @@ solve             tensor   new     other        some   finite    autocast
 sort              tensors  new     other        some   finite
 split             tensors  view    arrange      some   finite    sizes
 sqrt              tensor   new     each         never  infinite  tensors_only
-square            tensor   new     each         never  finite    tensors_only
+square            tensor   new     each         never  finite    tensors_only autocast
 squeeze           tensor   view    arrange      never  finite    tensors_only
 stack             tensor   new     other        some   finite    autocast
 std               tensor   new     reduce       never  infinite  tensors_only autocast

@@ -121,18 +121,19 @@ def _silent(silent: Sequence[int], ranks: Mapping[int, Digest]) -> Iterator[Rank
 
 
 def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
-    """Ranks whose events come later or earlier than those of the largest group: by a steady time, or only at the beginning."""
-    members = groups[0].ranks
+    """Ranks whose events come later or earlier than those of the others: by a steady time, or only at the beginning.
+
+    The others are all that have the event in common with the largest group, which may be the late rank and one more.
+    """
     base = ranks[groups[0].representative]
     number = len(base.times)
     if number < _LEAST_COMMON or len(ranks) < 3:
         return
-    sample = [ranks[rank] for rank in members[:: max(1, len(members) // 64)]]
-    usual = [median(item.times[at] for item in sample) for at in range(number)]
+    numbers = sorted({*groups[0].ranks[:: max(1, len(groups[0].ranks) // 64)], *[*ranks][:: max(1, len(ranks) // 64)]})
+    sample = [(ranks[rank], _common(base, ranks[rank])) for rank in numbers]
+    usual = [median(item.times[at] for item, common in sample if at < common) for at in range(number)]
     for rank, digest in ranks.items():
-        common = 0
-        while common < min(number, len(digest.events)) and digest.events[common].mark == base.events[common].mark:
-            common += 1
+        common = _common(base, digest)
         if common < _LEAST_COMMON:
             continue
         offsets = [digest.times[at] - usual[at] for at in range(common)]
@@ -150,6 +151,14 @@ def _times(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
                 ranks=(rank,),
                 text=f"Rank {rank} began compiling {offsets[0]:,.1f} s after the others; at the last common event {offsets[-1]:,.1f} s.",
             )
+
+
+def _common(base: Digest, digest: Digest) -> int:
+    """How many events both begin with."""
+    common = 0
+    while common < min(len(base.times), len(digest.events)) and digest.events[common].mark == base.events[common].mark:
+        common += 1
+    return common
 
 
 def _versions(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:

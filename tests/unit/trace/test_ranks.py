@@ -403,6 +403,16 @@ def test_what_is_odd_about_a_rank_is_told_with_its_evidence(odd, kind, words):
     assert words in trouble.text
 
 
+def test_a_late_rank_is_held_against_all_that_began_as_it_did():
+    """Of four ranks two end in another way, so the largest group is the late rank and one more (torchrun, four ranks on an H200)."""
+    late = replace(digest(1), times=(113.0, 114.0, 115.0, 103.0, 104.0, 105.0))
+    others = [digest(rank, events=(*EVENTS[:4], DigestEvent("frame", f"of {rank}", "f"))) for rank in (2, 3)]
+    found = compared([digest(0), late, *others])
+    assert found.groups[0].ranks == (0, 1)
+    (trouble,) = [trouble for trouble in found.troubles if trouble.kind == "late"]
+    assert trouble.ranks == (1,) and "began compiling 13.0 s after the others" in trouble.text
+
+
 def test_of_ranks_that_all_died_the_first_is_named():
     ours = {"started_at": "2026-11-24T18:00:00Z"}
     made = [replace(digest(rank, **ours), ended=105.0 if rank == 2 else 109.0 + rank / 10) for rank in range(4)]
