@@ -45,6 +45,7 @@ class _PricedProcess:
     broke: Set[str]
     given_up: Set[str]
     how: str
+    rank: str = ""
     played: int = 0
 
     def gaps_of(self, frames: Sequence[str]) -> tuple[list[Gap], list[Gap]]:
@@ -71,7 +72,7 @@ class _PricedProcess:
             least = gains.host_ns(certain, of=possible)
             return _between(least, host, "measured", f"host time, {self.how}", exact=least == host)
         waiting = min(host, gains.waiting_ns(possible))
-        parts = f"host time {host / _NS_PER_MS:.3f} ms, {waiting / _NS_PER_MS:.3f} ms of it waiting for the device"
+        parts = f"{self.rank}host time {host / _NS_PER_MS:.3f} ms, {waiting / _NS_PER_MS:.3f} ms of it waiting for the device"
         why_not = gains.why_not or ("only the first breaks are played again" if self.played >= _MOST_PLAYED else "")
         if why_not:
             remark = f"host time without waiting; {parts}; the gain per call is not known ({why_not}); {self.how}"
@@ -93,6 +94,8 @@ def _between(low_ns: float, high_ns: float, basis: Basis, remark: str, *, exact:
 def _priced_processes(run: Run) -> Sequence[_PricedProcess]:
     """The processes whose calls were profiled."""
     found = []
+    # Each rank has calls of its own: what is shown is that of one.
+    ranks = {process.index: f"on rank {process.rank}; " for process in run.processes if process.rank is not None}
     for profile in run.profiles:
         try:
             timeline = read_timeline(profile.timeline)
@@ -111,6 +114,7 @@ def _priced_processes(run: Run) -> Sequence[_PricedProcess]:
                 broke=broke,
                 given_up=given_up,
                 how=timeline.how,
+                rank=ranks.get(profile.process, ""),
             )
         )
     return found

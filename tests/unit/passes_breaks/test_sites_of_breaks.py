@@ -229,7 +229,7 @@ def timeline_of(name):
     return json.loads((Path(__file__).parents[2] / "corpus" / "timelines" / f"{name}.json").read_text())
 
 
-def test_with_a_device_the_cost_is_what_a_call_would_gain(maker, at, tmp_path):
+def test_with_a_device_the_cost_is_what_a_call_would_gain(maker, at, tmp_path, ranked):
     """Two breaks of one call, recorded on an H200: 2.4 ms by hand for a read that waits, 2.2 for a sleep."""
     first = maker.frame("one", line=1)
     maker.breaks_at(first, at(4))
@@ -243,6 +243,7 @@ def test_with_a_device_the_cost_is_what_a_call_would_gain(maker, at, tmp_path):
         "1.63 to 3.28 ms per call (derived: of 6.86 ms, by replaying host and device without the break; "
         "not known more closely until the break is gone; host time 3.161 ms, 3.024 ms of it waiting for the device)"
     )
+    assert "; on rank 0; host time 3.161 ms" in min(find_graph_breaks(ranked(run)).findings, key=lambda found: found.rank).cost.remark
 
 
 def test_a_break_that_gives_up_its_frame_costs_what_the_caller_does_in_eager(maker, at, tmp_path):
