@@ -42,7 +42,7 @@ class Undo:
     """Notes in `folder` what is at a path before it changes; copies take at most `limit_bytes`.
 
     What runs at the same time in the same files note in the folders `beside` (the other ones of this pattern) was there before: where they
-    have changed a path already, their note is taken over. So is that of another dynadiag that runs now, in a folder with a name like `sessions`.
+    have changed a path already, their note is taken over. So is that of another dynadiag that runs now (`sessions`).
     """
 
     def __init__(self, folder: Path, limit_bytes: int, beside: str | None = None, sessions: str | None = None) -> None:
