@@ -94,6 +94,9 @@ def _of_value(where: str, name: str, item: Any, two: Any, beside: Sequence[Any])
     if tensors == (True, True):
         if item["requires_grad"] != two["requires_grad"]:
             return f"required {'a' if item['requires_grad'] else 'no'} gradient, now {'a' if two['requires_grad'] else 'none'}"
+        layouts = item.get("layout", "a tensor"), two.get("layout", "a tensor")
+        if layouts[0] != layouts[1]:
+            return f"was {layouts[0]}, now {layouts[1]}"
         eager = _on_its_device(item)
         seen = Seen(_WHERE.get(where.partition(" ")[0], "attribute"), 0, name, eager)
         noise = _noise([_on_its_device(run) if isinstance(run, dict) else None for run in beside], eager)

@@ -12,6 +12,7 @@ from dynadiag.capture.compiled_calls import After, CompiledCallable
 from dynadiag.capture.reach import Mode, RandomStates, State, find_state, strided_copy
 from dynadiag.compare.aliasing import is_plain, overlaps_itself, sharing
 from dynadiag.torch_compat.aot.autograd_engine import compiled_autograd_is_on
+from dynadiag.torch_compat.dispatch.distributed import own_part
 from dynadiag.torch_compat.dispatch.live_call import aside
 from dynadiag.torch_compat.pytree import tree_leaves
 
@@ -135,8 +136,10 @@ class CallLog:
                 leaves.append((f"output {at}", f"a {type(leaf).__qualname__} with {len(held)} tensors"))
                 leaves += [(f"output {at} {name}", item.tensor) for name, item in held.items()]
         found = [("output", name, self._copy("output", name, value)) for name, value in leaves]
-        shape = [("output", "the result", f"{type(result).__qualname__} of {len(leaves)}")]
-        made = [(name, value) for name, value in leaves if is_plain(value)]
+        kind = type(own_part(result)[0] if isinstance(result, torch.Tensor) else result)
+        shape = [("output", "the result", f"{kind.__qualname__} of {len(leaves)}")]
+        parts = [(name, own_part(value)[0]) for name, value in leaves if isinstance(value, torch.Tensor)]
+        made = [(name, value) for name, value in parts if is_plain(value)]
         there = [(name, element.tensor) for name, element in state.held.items() if is_plain(element.tensor)]
         names = [name for name, _ in (*made, *there)]
         pairs = sharing([value for _, value in made], [value for _, value in there])
@@ -147,6 +150,8 @@ class CallLog:
         """A copy that keeps sizes and strides; the one of before where nothing changed since."""
         if not isinstance(value, torch.Tensor):
             return value
+        requires_grad = value.requires_grad
+        value, layout = own_part(value)
         if not is_plain(value):
             return f"not compared: {type(value).__name__} of layout {value.layout}"
         key = (where if where in ("output", "gradient") else "state", name)
@@ -160,7 +165,7 @@ class CallLog:
                 if self.full:
                     return "not compared: too large"
                 self._kept[key] = kept = strided_copy(value, "cpu")  # that of a GPU is the program's
-        return {"tensor": kept, "device": str(value.device), "requires_grad": value.requires_grad}
+        return {"tensor": kept, "device": str(value.device), "requires_grad": requires_grad, **({"layout": layout} if layout else {})}
 
 
 def _as_it_was(kept: torch.Tensor, value: torch.Tensor) -> bool:
