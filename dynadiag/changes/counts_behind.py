@@ -83,7 +83,7 @@ def _outlives(place: Place, target: ast.expr) -> bool:
 
 
 def _shared(place: Place, name: str) -> bool:
-    return any(name in node.names for node in nodes_in(place.node) if isinstance(node, ast.Global | ast.Nonlocal))
+    return name in place.index.shared
 
 
 @of_last_run

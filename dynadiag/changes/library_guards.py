@@ -88,7 +88,7 @@ def calls_on(line: SourceLine, place: Place | None) -> tuple[ast.Call, ...]:
     """The calls on the user's line, outer ones first; of a line that is a part of a statement those of its function that cover the row."""
     if line.complete or place is None:
         return tuple(node for node in line.nodes if isinstance(node, ast.Call))
-    every = calls_in(place.node)
+    every = place.nodes(ast.Call)
     return tuple(call for call in every if call.lineno <= place.row <= (call.end_lineno or 0))
 
 

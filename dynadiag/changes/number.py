@@ -17,7 +17,7 @@ from dynadiag.model.report import Advice
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
-from dynadiag.source.tree import ids_in, names_in, nodes_in, nodes_of
+from dynadiag.source.tree import ids_in, names_in
 from dynadiag.source.uses import draws, in_hook, is_item, scalar_calls
 
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
@@ -193,8 +193,8 @@ def _captured(context: BreakContext, reads: list[ast.Call]) -> Iterator[Advice]:
 
 def _counts(place: Place) -> bool:
     """Whether the function keeps a count outside of itself: code behind a break has it as a local, a whole function guards on its value."""
-    shared = {name for node in nodes_in(place.node) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    counts = [child for child in nodes_of(ast.AugAssign, place.node) if child is not place.statement()]
+    shared = place.index.shared
+    counts = [child for child in place.nodes(ast.AugAssign) if child is not place.statement()]
     return any(
         (isinstance(count.target, ast.Attribute) or dotted(count.target) in shared)
         and not (place.is_tensor(count.target) or place.is_tensor(count.value))
@@ -212,7 +212,7 @@ def _traces_behind(context: BreakContext, place: Place) -> bool:
     All other code of the run was compiled, and where the whole function ran eager (a break in a loop), it keeps no count: a number of a
     module's that changes with each call is another version each time.
     """
-    counts = (node for node in nodes_of(ast.AugAssign, place.node) if node is not place.statement())
+    counts = (node for node in place.nodes(ast.AugAssign) if node is not place.statement())
     return context.only_reads and not (blocks_around(place) and any(isinstance(count.target, ast.Attribute) for count in counts))
 
 

@@ -239,7 +239,7 @@ def _is_of_call(place: Place, name: str) -> bool:
     of a list is another version.
     """
     given = parameters_of(place.node) - {"self"} - place.texts
-    loops = [child for child in nodes_in(place.node) if isinstance(child, ast.For | ast.comprehension)]
+    loops = [child for child in place.index.nodes if isinstance(child, ast.For | ast.comprehension)]
     iterated = [loop.iter for loop in loops if any(each.id == name for each in nodes_of(ast.Name, loop.target))]
     made = {each.id for expression in (*place.values(name), *iterated) for each in nodes_in(expression) if isinstance(each, ast.Name)}
     return name in given or any(text in given or (text != name and place.is_local(text)) for text in made)

@@ -12,7 +12,7 @@ from dynadiag.changes.shape import calls_only_torch
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
-from dynadiag.source.tree import calls_in, ids_in, nodes_in, nodes_of
+from dynadiag.source.tree import calls_in, ids_in
 
 _KEEPS_HISTORY = (2, 11)
 _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
@@ -93,7 +93,7 @@ def _makes_optimizer(line: SourceLine) -> bool:
 
 def _computes_gradient(place: Place) -> bool:
     """Whether the function calls a `backward()` or something of `torch.autograd`."""
-    attributes = list(nodes_of(ast.Attribute, place.node))
+    attributes = list(place.nodes(ast.Attribute))
     return any(attribute.attr == "backward" or "autograd" in (dotted(attribute) or "").split(".")[:-1] for attribute in attributes)
 
 
@@ -125,7 +125,7 @@ def compiled_name(model: str) -> str:
 
 def _wants_gradient(place: Place) -> bool:
     """Whether the function makes a tensor require a gradient and reads a `.grad`: the gradient is what it computes."""
-    names = {node.attr for node in nodes_of(ast.Attribute, place.node)}
+    names = {node.attr for node in place.nodes(ast.Attribute)}
     return "grad" in names and not names.isdisjoint(("requires_grad_", "requires_grad"))
 
 
@@ -169,13 +169,13 @@ def _is_plain_loop(place: Place) -> bool:
     asks = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.Try, ast.With, ast.JoinedStr, ast.comprehension, ast.Lambda)
     return plain and not any(
         isinstance(descendant, asks) or (isinstance(descendant, ast.For) and id(descendant) not in loops)
-        for descendant in nodes_in(place.node)
+        for descendant in place.index.nodes
     )
 
 
 def _traced(context: BreakContext, place: Place) -> list[str]:
     """The modules that the function also calls before the line: Dynamo has traced them up to it."""
-    calls = (node for node in calls_in(place.node) if node.lineno < place.row)
+    calls = (node for node in place.nodes(ast.Call) if node.lineno < place.row)
     return [name for call in calls if (name := dotted(call.func)) in context.modules]
 
 
@@ -185,9 +185,9 @@ def _requires_inside(context: BreakContext, place: Place, *, made: bool) -> str 
     With `trace_autograd_ops` torch 2.15 takes it into the graph for a tensor that the function has made, not for an input; 2.11 for none.
     `made`: also those that it has made, which torch 2.15 refuses where an output goes back to one (GB8985).
     """
-    found = [node for node in nodes_of(ast.Attribute, place.node) if node.attr in ("requires_grad_", "requires_grad")]
+    found = [node for node in place.nodes(ast.Attribute) if node.attr in ("requires_grad_", "requires_grad")]
     if not made and (context.torch is None or context.torch >= _MAKES_LEAVES):
-        stores = [(child.id, child.lineno) for child in nodes_of(ast.Name, place.node) if isinstance(child.ctx, ast.Store)]
+        stores = [(child.id, child.lineno) for child in place.nodes(ast.Name) if isinstance(child.ctx, ast.Store)]
         found = [
             attribute
             for attribute in found
@@ -214,7 +214,7 @@ def _traced_as_well(place: Place) -> Iterator[ast.stmt]:
     """The statements behind this one that compute a gradient too and keep the history, or leave none of it behind them: the option traces
     each of them (2.11 and 2.15).
     """
-    behind = (node for node in nodes_of(ast.Assign, place.node) if node.lineno > place.row and len(_gradients(node)) == 1)
+    behind = (node for node in place.nodes(ast.Assign) if node.lineno > place.row and len(_gradients(node)) == 1)
     yield from (child for child in behind if _keeps_history(child) or _keeps_its_graph(replace(place, row=child.lineno)) is None)
 
 
@@ -233,7 +233,7 @@ def _keeps_history(statement: ast.stmt) -> bool:
 def _keeps_its_graph(place: Place) -> str | None:
     """What the function computed up to the gradient and still has behind it, other than by `.detach()`; None where there is nothing."""
     own = place.statement()
-    before = [child for child in nodes_in(place.node) if getattr(child, "lineno", place.row) < place.row]
+    before = [child for child in place.index.nodes if getattr(child, "lineno", place.row) < place.row]
     stored = next(
         (
             descendant

@@ -24,7 +24,6 @@ from dynadiag.passes.lost_handlers import catches, clause_text
 from dynadiag.passes.mutation_errors import is_write_in_backward
 from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, clauses_of, overwritten_output
 from dynadiag.source.function import parse_function
-from dynadiag.source.tree import nodes_of
 
 _LONGEST = 400
 _NOT_TRIED = Basis("Whether the program works without torch.compile was not tried")
@@ -99,7 +98,7 @@ def _try_around(problem: Problem, run: Run) -> str | None:
     ]
     texts = {item.text for item in known if item.name == qualified} or {element.text for element in known}
     function = parse_function(texts.pop()) if len(texts) == 1 and is_own_file(caller.file, run) else None
-    handlers = () if function is None else nodes_of(ast.ExceptHandler, function.node)
+    handlers = () if function is None else function.nodes(ast.ExceptHandler)
     kind = problem.text.partition(":")[0].rpartition(".")[2].lstrip("_")
     caught = next((handler for handler in handlers if catches(handler, kind)), None)
     return None if caught is None else f"`{clause_text(caught)}` in `{name}`"

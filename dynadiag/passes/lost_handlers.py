@@ -13,7 +13,6 @@ from dynadiag.model.location import Location
 from dynadiag.model.run import Run
 from dynadiag.source.function import parse_function
 from dynadiag.source.line import dotted
-from dynadiag.source.tree import nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def _around(place: Location, run: Run) -> Iterator[tuple[ast.ExceptHandler, int]
         if recorded_function.line <= line <= recorded_function.line + recorded_function.text.count("\n")
     ]
     function = parse_function(known[-1].text) if known else None
-    tries = [] if function is None else list(nodes_of(ast.Try, function.node))
+    tries = [] if function is None else list(function.nodes(ast.Try))
     row = line - known[-1].line + 1 if known else 0
     for node in reversed(tries):
         if node.body[0].lineno <= row <= (node.body[-1].end_lineno or 0):

@@ -27,7 +27,8 @@ def blocks_around(place: Place) -> list[ast.AST]:
     A generator, such as a context manager of the program's, is one as a whole.
     """
     found: list[ast.AST] = [node for node in place.around(place.statement()) if isinstance(node, _BLOCKS) and not _is_of_torch(node)]
-    return [*found, place.node] if any(isinstance(child, ast.Yield | ast.YieldFrom) for child in ast.walk(place.node)) else found
+    generates = len(place.nodes(ast.Yield)) + len(place.nodes(ast.YieldFrom)) > 0
+    return [*found, place.node] if generates else found
 
 
 def breaks_beside(place: Place) -> Iterator[ast.stmt]:
@@ -80,7 +81,7 @@ def catches(place: Place, raised: str) -> bool:
     """
     if any(isinstance(node, ast.With) and any(map(_swallows, node.items)) for node in place.around(place.statement())):
         return True
-    every = (child for child in ast.walk(place.node) if isinstance(child, ast.Try))
+    every = place.nodes(ast.Try)
     around = (descendant for descendant in every if descendant.lineno < place.row <= (descendant.body[-1].end_lineno or 0))
     kinds = [handler.type for part in around for handler in part.handlers]
     named = [each for kind in kinds for each in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]

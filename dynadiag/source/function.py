@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dynadiag.facts.statements import parsed_module
 from dynadiag.source.calls import takes_tensors
@@ -26,6 +26,9 @@ _MOST_ROWS, _MOST_TEXT = 120, 5_900
 _MOST_STEPS = 6
 _MOST_SIDES = 8
 _JOINS = frozenset({"torch.stack", "torch.cat", "torch.concat"})
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ class _Index:
         self.values: dict[str, list[ast.expr]] = {}
         self.stores: dict[str, int] = {}
         self.deletes: dict[str, int] = {}
+        self.kinds: dict[type[ast.AST], list[ast.AST]] = {}
+        for inner in self.nodes:
+            self.kinds.setdefault(type(inner), []).append(inner)
         self.arguments = frozenset(inner.arg for inner in self.nodes if isinstance(inner, ast.arg))
         declared = (inner for inner in self.nodes if isinstance(inner, ast.Global | ast.Nonlocal))
         self.shared = frozenset(name for statement in declared for name in statement.names)
@@ -106,6 +112,10 @@ class Function:
     def index(self) -> _Index:
         """What is where in the function."""
         return _index(self.node)
+
+    def nodes(self, kind: type[_Node]) -> tuple[_Node, ...]:
+        """The nodes of exactly this kind in the function: its calls, its names."""
+        return tuple(node for node in self.index.kinds.get(kind, ()) if isinstance(node, kind))
 
     @property
     def parameters(self) -> tuple[str, ...]:

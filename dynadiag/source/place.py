@@ -353,9 +353,24 @@ def line_at(where: Location | None, run: Run) -> SourceLine:
 
 def function_around(run: Run, file: str, line: int | None) -> Place | None:
     """The line in the recorded source of the innermost function around it; None where that was not recorded whole."""
+    if line is None:
+        return None
+    known = _places(run)
+    if (file, line) not in known:
+        known[file, line] = _find_function(run, file, line)
+    return known[file, line]
+
+
+@of_last_run
+def _places(run: Run) -> dict[tuple[str, int], Place | None]:
+    """What `function_around` has found: advice about one line asks for those of all others."""
+    return {}
+
+
+def _find_function(run: Run, file: str, line: int) -> Place | None:
     found = None
-    for start, text in _sources(run).get(file, ()):
-        if line is None or not start <= line < start + text.count("\n") + 1:
+    for start, end, text in _sources(run).get(file, ()):
+        if not start <= line < end:
             continue
         function = parse_function(text, imports_of(file, run))
         if function is not None and line <= start - 1 + (function.node.end_lineno or 0):
@@ -364,9 +379,10 @@ def function_around(run: Run, file: str, line: int | None) -> Place | None:
 
 
 @of_last_run
-def _sources(run: Run) -> Mapping[str, list[tuple[int, str]]]:
-    found: dict[str, list[tuple[int, str]]] = {}
+def _sources(run: Run) -> Mapping[str, list[tuple[int, int, str]]]:
+    """The recorded texts of functions by file, each with its first line and the one behind it."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
     for (file, start), text in sorted(run.blocks.items()):
         if text.lstrip().startswith(("def ", "async def ", "@")):
-            found.setdefault(file, []).append((start, text))
+            found.setdefault(file, []).append((start, start + text.count("\n") + 1, text))
     return found

@@ -69,7 +69,7 @@ def called_modules(own: Location | None, run: Run) -> tuple[str, ...]:
     sources = {traced_input.source for frame in frames for traced_input in _taken(run).get(frame.id, ()) if traced_input.is_parameter}
     # Not all that a source goes through is a module: `forward.__closure__[1].cell_contents` of a function, which has no `compile()`.
     owners = {readable(source[: part.start()]) for source in sources for part in re.finditer(r"\._(?:modules|parameters)\[", source)}
-    names = [name for node in ast.walk(place.node) if isinstance(node, ast.Call) and (name := dotted(node.func)) is not None]
+    names = [name for call in place.nodes(ast.Call) if (name := dotted(call.func)) is not None]
     cells = dict.fromkeys((found[1], int(found[2])) for word in sorted(sources) if (found := _CELL.match(word)) is not None)
     inner = [_in_cell(own.file, name, cell, run) for name, cell in cells if name in names]
     if None in inner:
@@ -89,8 +89,8 @@ def _in_cell(file: str, function: str, cell: int, run: Run) -> str | None:
     if inner is None or outer is None:
         return None
     bound = _bound(outer.node) - _bound(inner.node)
-    used = sorted({node.id for node in ast.walk(inner.node) if isinstance(node, ast.Name)} & bound)
-    called = {child.func.id for child in ast.walk(inner.node) if isinstance(child, ast.Call) and isinstance(child.func, ast.Name)}
+    used = sorted({node.id for node in inner.nodes(ast.Name)} & bound)
+    called = {call.func.id for call in inner.nodes(ast.Call) if isinstance(call.func, ast.Name)}
     return used[cell] if cell < len(used) and used[cell] in called else None
 
 
