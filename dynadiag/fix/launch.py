@@ -57,7 +57,7 @@ class LaunchedRunner(Runner):
         super().__init__(folder, replace(base, launched=True), ask, timeout_s=timeout_s, apart=apart)
         self._launch = launch
 
-    def run(self, *, recorded: bool = False, **changes: Any) -> Outcome:
+    def run_program(self, *, recorded: bool = False, **changes: Any) -> Outcome:
         """One launch; `changes` are fields of its job."""
         return replace(self._launched(changes, {**ALONE, **SEEDED}, recorded=recorded), changes=changes)
 

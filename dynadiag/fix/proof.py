@@ -94,7 +94,7 @@ class Prover:
             raise NotProvableError(f"it reads stdin, which is empty in the runs of a proof ({error})") from None
 
     def _refer(self, candidates: Sequence[Candidate]) -> None:
-        self.plain = self.runner.run()
+        self.plain = self.runner.run_program()
         if self.plain.ended and self.recorded_status == 0 and self.plain.exit_status != 0:
             said = self.plain.said or _ended(self.plain)
             raise NotProvableError(f"run once more, in eager, it does not end as it did when it was recorded: {said}")
@@ -102,11 +102,11 @@ class Prover:
             raise NotProvableError(f"the script does not run in eager: {self.plain.why or 'it uses no torch'}")
         if self.plain.full:
             limit = self.runner.compare_fewer_calls(LEAST_CALLS)
-            self.plain = self.runner.run()
+            self.plain = self.runner.run_program()
             if self.plain.full:
                 raise NotProvableError(f"what {LEAST_CALLS} calls of its compiled callables read and write takes more than {limit}")
         marked = texts.with_conditions(self.originals, candidates)
-        self.again = self.runner.run(texts=marked)
+        self.again = self.runner.run_program(texts=marked)
         self._note_sides(self.again)
         if set(self.plain.backends) == {"eager"}:
             self.backend = "eager"
@@ -121,11 +121,11 @@ class Prover:
             raise NotProvableError("no call of a compiled callable was seen in the script's own process")
         self.gradients = self.runner.gradients(self.plain)
         for vary in VARIATIONS:
-            outcome = self.runner.run(texts=marked, vary=vary)
+            outcome = self.runner.run_program(texts=marked, vary=vary)
             if outcome.ended and outcome.values is not None and outcome.exit_status == self.plain.exit_status and not outcome.full:
                 self.varied[vary] = outcome
                 self._note_sides(outcome)
-        self.compiled = self.runner.run(recorded=True, eager=False, backend=self.backend)
+        self.compiled = self.runner.run_program(recorded=True, eager=False, backend=self.backend)
         if not self.compiled.ended or self.compiled.report is None:
             raise NotProvableError(f"the script does not run with {self.backend_words}: {self.compiled.why}")
         if (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):
@@ -178,7 +178,7 @@ class Prover:
         return self._recorded[known]
 
     def _run(self, changes: Sequence[Candidate], new: Mapping[str, str], **options: Any) -> Outcome:
-        return replace(self.runner.run(texts=new, **options), free=free(changes))
+        return replace(self.runner.run_program(texts=new, **options), free=free(changes))
 
     def _on_other_data(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Once compiled, and the changed lines once more in eager."""
@@ -222,7 +222,7 @@ class Prover:
         force = {candidate.id: side for candidate in ones}
         key = frozenset(force.items())
         if key not in self._with_sides:
-            self._with_sides[key] = self.runner.run(texts=texts.with_conditions(self.originals, ones), force=force)
+            self._with_sides[key] = self.runner.run_program(texts=texts.with_conditions(self.originals, ones), force=force)
         reference = self._with_sides[key]
         if not reference.ended or reference.values is None or not set(force) <= set(reference.sides):
             return reference, f"the branch never ran, or not when its condition is forced to be {side}"
@@ -265,7 +265,7 @@ class Prover:
         """
         assert reference.values is not None
         if reference.values not in self._with_noise:
-            runs = (self.runner.run(**{**reference.changes, "noise": seed}) for seed in _NOISE_SEEDS)
+            runs = (self.runner.run_program(**{**reference.changes, "noise": seed}) for seed in _NOISE_SEEDS)
             self._with_noise[reference.values] = [run for run in runs if run.ended and run.values is not None]
         return self._with_noise[reference.values]
 

@@ -124,7 +124,7 @@ class Runner:
         self._numbers = itertools.count(1)
         self._longest_s = 0.0
 
-    def run(self, *, recorded: bool = False, **changes: Any) -> Outcome:
+    def run_program(self, *, recorded: bool = False, **changes: Any) -> Outcome:
         """One run in a child; `changes` are fields of its job."""
         folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
         job = replace(self._base, output=str(folder), values=str(folder / "values"), **changes)
@@ -162,7 +162,7 @@ class Runner:
     def last(self, texts: Mapping[str, str]) -> Outcome:
         """One run with the script's own back end, recorded as `explain` does."""
         if not self._fresh:
-            return self.run(recorded=True, eager=False, texts=texts)
+            return self.run_program(recorded=True, eager=False, texts=texts)
         folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
         job = replace(self._base, output=str(folder), values=str(folder / "values"), texts=texts, eager=False)
         file = write_inside(folder, "job.json", json.dumps(job.to_json()))

@@ -41,7 +41,7 @@ class Search:
     tried: dict[str, Tried] = field(default_factory=dict)
     _alone: dict[str, Standing] = field(default_factory=dict)
 
-    def run(self, candidates: Sequence[Candidate]) -> None:
+    def try_all(self, candidates: Sequence[Candidate]) -> None:
         """Try all; those whose findings another change hid or stood in the way of are tried once more when something was kept since."""
         first = self.prover.first
         for number, candidate in enumerate(candidates, start=1):

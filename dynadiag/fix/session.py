@@ -179,7 +179,7 @@ def _searched(
     if (changed := sources.changed()) is not None:
         raise UsageError(CHANGES.format(file=changed))
     search = state.search = Search(prover=prover, until=until, say=say)
-    search.run(wanted)
+    search.try_all(wanted)
     state.kept = list(search.kept)
     _finish(baseline, report, sources, state, say)
     return state

@@ -44,14 +44,14 @@ def counting_backend(work: StepWork) -> Callable[..., Any]:
         noted = GraphWork(flops=graph_flops(graph), bytes=graph_bytes(graph))
         work.graphs.append(noted)
 
-        def run(args: list[Any]) -> Any:
+        def run_noted(args: list[Any]) -> Any:
             noted.runs += 1
             values = list(args)
             args.clear()
             return graph(*values)
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        run_noted._boxed_call = True  # type: ignore[attr-defined]
+        return run_noted
 
     backend: Callable[..., Any] = aot_autograd(fw_compiler=compile_, bw_compiler=compile_, inference_compiler=compile_)
     return backend

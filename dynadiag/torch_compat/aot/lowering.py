@@ -87,7 +87,7 @@ def _watching_compiler(kind: AotKind, found: list[AotGraph]) -> Callable[..., An
         graph = AotGraph(kind=kind, module=_copied(module))
         found.append(graph)
 
-        def run(values: list[Any]) -> Any:
+        def run_graph(values: list[Any]) -> Any:
             if graph.inputs is None:
                 graph.inputs = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in values]
             own = list(values)
@@ -95,7 +95,7 @@ def _watching_compiler(kind: AotKind, found: list[AotGraph]) -> Callable[..., An
             return module.forward(*own)
 
         # A backward may run while Dynamo's eval-frame callback is live: it must not compile our function.
-        hidden = torch._dynamo.disable(run)  # type: ignore[no-untyped-call]
+        hidden = torch._dynamo.disable(run_graph)  # type: ignore[no-untyped-call]
         hidden._boxed_call = True
         return hidden
 

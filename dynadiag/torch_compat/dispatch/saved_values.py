@@ -23,9 +23,9 @@ def to_saved(torch: Any, value: Any) -> Any:
     """The value, in which tuples, lists and dicts may stand, with such tensors replaced."""
     dtypes: dict[int, set[Any]] = {}
     for tensor in _tensors(torch, value):
-        dtypes.setdefault(_place(tensor), set()).add(tensor.dtype)
+        dtypes.setdefault(_address_of(tensor), set()).add(tensor.dtype)
     mixed = {place for place, found in dtypes.items() if place and len(found) > 1}
-    return _mapped(value, lambda item: _as_bytes(torch, item) if isinstance(item, torch.Tensor) and _place(item) in mixed else item)
+    return _mapped(value, lambda item: _as_bytes(torch, item) if isinstance(item, torch.Tensor) and _address_of(item) in mixed else item)
 
 
 def from_saved(torch: Any, value: Any) -> Any:
@@ -50,7 +50,7 @@ def _tensors(torch: Any, value: Any) -> Iterator[Any]:
         yield from _tensors(torch, item)
 
 
-def _place(tensor: Any) -> int:
+def _address_of(tensor: Any) -> int:
     """0 where it has no memory that others could share."""
     with contextlib.suppress(RuntimeError, NotImplementedError):
         return 0 if tensor.device.type == "meta" else int(tensor.untyped_storage().data_ptr())

@@ -98,9 +98,9 @@ def _named(compiler_fn: Any) -> tuple[dict[str, Any], Any]:
     dynamic = getattr(found, "dynamic", None)
     described: dict[str, Any] = {"dynamic": dynamic if isinstance(dynamic, bool) else None, "mode": None}
     if getattr(found, "compiler_name", None) == "inductor" and hasattr(found, "config"):
-        return {**described, "backend": "inductor", "options": _plain(found.config)}, None
+        return {**described, "backend": "inductor", "options": _recordable(found.config)}, None
     kwargs = getattr(found, "kwargs", {})
-    described |= {"options": _plain(kwargs.get("options") or {}), "mode": kwargs.get("mode")}
+    described |= {"options": _recordable(kwargs.get("options") or {}), "mode": kwargs.get("mode")}
     function = _unwrapped(getattr(found, "compiler_fn", found))
     name = _registered_name(function)
     if name is not None:
@@ -117,7 +117,7 @@ def _unwrapped(function: Any) -> Any:
     return function
 
 
-def _plain(options: Any) -> dict[str, Any]:
+def _recordable(options: Any) -> dict[str, Any]:
     return {str(name): value for name, value in dict(options).items() if isinstance(value, (bool, int, float, str, type(None)))}
 
 

@@ -83,7 +83,7 @@ def _aot_autograd(kwargs: dict[str, Any]) -> str:
             arguments.append(f"{name}={value.__name__}")
         else:
             raise ValueError(f"aot_autograd got {name}, a {type(value).__name__} without a name of its own")
-    return "\n".join([*sorted(imports), copy.text(), f"{MADE} = aot_autograd({', '.join(arguments)})"])
+    return "\n".join([*sorted(imports), copy.join_parts(), f"{MADE} = aot_autograd({', '.join(arguments)})"])
 
 
 def _modules_of_the_user() -> Iterator[ModuleType]:
@@ -119,7 +119,7 @@ class _Copy:
     def of(self, name: str, module: ModuleType) -> str:
         """The text with everything that this name of the module needs."""
         self._need(name, self._module(module))
-        return self.text()
+        return self.join_parts()
 
     def of_inner(self, function: FunctionType) -> str:
         """The text of a function inside of another one, which needs nothing of that."""
@@ -127,9 +127,9 @@ class _Copy:
         module = self._module(sys.modules[function.__module__])
         for name in sorted(module.reads(text)):
             self._need(name, module)
-        return f"{self.text()}\n\n\n{text}".strip()
+        return f"{self.join_parts()}\n\n\n{text}".strip()
 
-    def text(self) -> str:
+    def join_parts(self) -> str:
         """Imports first, then the modules, those that others need first."""
         return "\n".join([*self._imports.values(), "", "\n\n\n".join(self._parts[key] for key in sorted(self._parts))]).strip()
 

@@ -79,17 +79,17 @@ def watched_backend(options: Mapping[str, Any], watch: Watch) -> Callable[..., A
         inner = real(graph, inputs)
         piece = Piece(graph=kept, ending=ending, copied_back=_copied_back(names))
 
-        def run(*args: Any) -> Any:
+        def run_timed(*args: Any) -> Any:
             began = perf_counter()
             outputs = inner(*args)
             ended = perf_counter()
             if watch.times is not None:
                 watch.times.append((began, ended))
             if watch.tape is not None:
-                watch.tape.append(Entered(piece=piece, run=run, inputs=args, outputs=tuple(outputs), began=began, ended=ended))
+                watch.tape.append(Entered(piece=piece, run=run_timed, inputs=args, outputs=tuple(outputs), began=began, ended=ended))
             return outputs
 
-        return run
+        return run_timed
 
     return compile_
 

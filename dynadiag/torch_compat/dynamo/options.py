@@ -17,7 +17,7 @@ def changes() -> dict[str, dict[str, Any]]:
 def describe(state: dict[str, dict[str, Any]], *, names: bool, device: str | None) -> dict[str, Any]:
     """The payload of `dynadiag_config`; with `names` also the names of all options and of what `torch.compiler` offers."""
     torch = sys.modules["torch"]
-    description: dict[str, Any] = {module: _plain(state.get(module, {})) for module in _MODULES}
+    description: dict[str, Any] = {module: _recordable(state.get(module, {})) for module in _MODULES}
     description |= {"grad_mode": bool(torch.is_grad_enabled()), "device": device}
     if names:
         options = {name: sorted(_entries(sys.modules[module])) for name, module in _MODULES.items() if module in sys.modules}
@@ -59,5 +59,5 @@ def _equal(item: Any, other: Any) -> bool:
         return item is other
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
+def _recordable(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)[:500] for name, value in options.items()}

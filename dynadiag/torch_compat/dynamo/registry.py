@@ -20,7 +20,7 @@ def entries_named_in(text: str) -> Iterator[dict[str, Any]]:
     for number in dict.fromkeys(_ID_IN_MESSAGE.findall(text)):
         entry = _registry().get(f"GB{number}")
         if entry:
-            yield _plain(f"GB{number}", entry[0])
+            yield _row_of(f"GB{number}", entry[0])
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def _registry() -> dict[str, Any]:
     return registry
 
 
-def _plain(gb_id: str, entry: dict[str, Any]) -> dict[str, Any]:
+def _row_of(gb_id: str, entry: dict[str, Any]) -> dict[str, Any]:
     hints = entry.get("Hints") or []
     return {
         "gb_id": gb_id,

@@ -52,7 +52,7 @@ def stop_compiling_when(seen: Seen) -> None:
         return result
 
     @functools.wraps(plain_run)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_or_stop(self: Any, *args: Any, **kwargs: Any) -> Any:
         if stopped:
             raise SkipFrame("dynadiag: all that is needed was seen")
         return plain_run(self, *args, **kwargs)
@@ -60,7 +60,7 @@ def stop_compiling_when(seen: Seen) -> None:
     ask_after(symbolic_convert.InstructionTranslatorBase, "log_graph_break", give_up=True)
     ask_after(convert_frame, "get_and_maybe_log_recompilation_reasons", give_up=False)
     convert_frame.CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign]
-    symbolic_convert.InstructionTranslator.run = run  # type: ignore[method-assign]
+    symbolic_convert.InstructionTranslator.run = run_or_stop  # type: ignore[method-assign]
 
 
 def compile_with_a_break(backend: str = "eager") -> None:

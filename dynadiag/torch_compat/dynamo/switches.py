@@ -36,7 +36,7 @@ def _describe_call(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         "fullgraph": bool(kwargs.get("fullgraph", False)),
         "dynamic": kwargs.get("dynamic"),
         "disable": bool(kwargs.get("disable", False)),
-        "options": {str(name): _plain(value) for name, value in options.items()} if isinstance(options, dict) else {},
+        "options": {str(name): _recordable(value) for name, value in options.items()} if isinstance(options, dict) else {},
         "stack": stacks.calling_stack(),
     }
 
@@ -60,7 +60,7 @@ def _backend(backend: Any) -> str | None:
     return backend if backend is None or isinstance(backend, str) else target_name(backend)
 
 
-def _plain(value: Any) -> Any:
+def _recordable(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)[:200]
 
 

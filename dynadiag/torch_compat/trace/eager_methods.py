@@ -114,7 +114,7 @@ class MethodMeter:
         try:
             key = id(frame.f_code), frame.f_lasti
             if key not in self._places and len(self._places) < _MOST_PLACES:
-                self._places[key] = self._place(owner, name, value, frame)
+                self._places[key] = self._find_place(owner, name, value, frame)
             place = self._places.get(key)
             if place is None or _callee(value) is not place.callee:
                 return value
@@ -126,7 +126,7 @@ class MethodMeter:
             self._fail(error)
             return value
 
-    def _place(self, owner: Any, name: str, value: Any, frame: FrameType) -> _Place | None:
+    def _find_place(self, owner: Any, name: str, value: Any, frame: FrameType) -> _Place | None:
         self._kept.append(frame.f_code)
         callee, call = _callee(value), direct_call(frame.f_code, frame.f_lasti)
         if callee is None or call is None:

@@ -56,11 +56,11 @@ def runner(folder: Path, rank: int) -> LaunchedRunner:
 
 def test_every_rank_runs_the_new_text_and_tells_how_it_ended(tmp_path):
     launched = runner(tmp_path, 1)
-    first = launched.run()
+    first = launched.run_program()
     words = f"1 {tmp_path.name}\n"
     assert (first.ended, first.exit_status, first.stdout) == (True, 3, f"0 {words}1 {words}")
     text = {str(tmp_path / "train.py"): TRAIN.replace("VALUE", "print('new', flush=True); raise KeyError")}
-    again = launched.run(texts=text)
+    again = launched.run_program(texts=text)
     assert (again.exit_status, again.raised, again.stdout) == (1, "KeyError", f"0 {words}1 {words}new\n")
     assert launched.runs == 2 and again.changes == {"texts": text}
 
@@ -68,5 +68,5 @@ def test_every_rank_runs_the_new_text_and_tells_how_it_ended(tmp_path):
 def test_a_rank_that_does_not_end_is_said(tmp_path):
     launched = runner(tmp_path, 0)
     text = {str(tmp_path / "train.py"): TRAIN.replace("VALUE", "print('gone', file=sys.stderr, flush=True); os._exit(4)")}
-    ended = launched.run(texts=text)
+    ended = launched.run_program(texts=text)
     assert not ended.ended and ended.why is not None and ended.why.startswith("1 of its ranks did not end")

@@ -20,7 +20,7 @@ class Runs:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
 
-    def run(self, **_: object) -> Outcome:
+    def run_program(self, **_: object) -> Outcome:
         return self._outcome
 
     def difference(self, *_: object) -> tuple[str | None, dict[str, int]]:

@@ -56,7 +56,7 @@ class Answers:
 
 def search(prover: Answers) -> Search:
     found = Search(prover=prover, until=float("inf"), say=lambda text: None)  # type: ignore[arg-type]
-    found.run([change(number) for number in (1, 2, 3)])
+    found.try_all([change(number) for number in (1, 2, 3)])
     return found
 
 
