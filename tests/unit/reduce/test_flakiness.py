@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dynadiag.reduce.core.failure import Failure
-from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, WRONG_VERDICT, is_proven, repeats_for, wants_more, wants_proof
+from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, WRONG_VERDICT, is_proven, needs_run, repeats_for, wants_more, wants_proof
 from dynadiag.reduce.reproducer import proving
 
 HUNTS = 30_000
@@ -97,3 +97,10 @@ def test_a_proof_goes_on_where_the_failure_comes_sometimes():
     assert "it failed in the same way in 3 of 6 fresh processes" in proving.headline({"reproduced": 3, "runs": 6}).text
     assert proving.headline({"reproduced": 3, "runs": 6}).text.endswith("; it does not always come")
     assert proving.headline({"reproduced": 2, "runs": 3}).word == "not proven"
+
+
+def test_the_original_is_run_until_it_is_known_how_often_it_fails():
+    assert needs_run([]) and needs_run([True, True]) and not needs_run([True] * 3)
+    assert needs_run([False] * 2) and not needs_run([False] * 3)
+    assert needs_run([False] * 6, looks=7) and not needs_run([False] * 7, looks=7)
+    assert needs_run([True, False, True]) and needs_run([True, False] * 4) and not needs_run([True, False] * 5)
