@@ -224,3 +224,20 @@ def test_clocks_are_summed_up_and_a_jump_is_said():
     assert clocks["readings"] == 2 and clocks["sm_mhz"] == {"low": 1500, "median": 1740, "high": 1980}
     assert "between 1500 and 1980 MHz (up to 60 C)" in clock_note(clocks)
     assert clock_note(summary(["1980, 40, 300.5", "1970, 60, 699.0"])) is None
+
+
+def jittered(level, rounds, seed):
+    source = random.Random(seed)
+    return [level * source.lognormvariate(0, 0.05) for _ in range(rounds)]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "verdict"),
+    [(0.56, 0.285, "INCONCLUSIVE"), (0.285, 0.285, "FASTER"), (0.17, 0.14, "FASTER")],
+)
+def test_a_ratio_that_was_another_in_a_third_of_the_rounds_has_an_interval_that_holds_both(first, later, verdict):
+    """A process that is slow at first: 0.64 times as fast, then 1.21 (a short call on an H200, torch 2.11, 300 rounds)."""
+    baseline, again = jittered(0.345, 300, 1), jittered(0.345, 300, 2)
+    decision = decide(baseline, [*jittered(first, 100, 3), *jittered(later, 200, 4)], again)
+    assert decision.verdict == verdict
+    assert decision.speedup.low <= 0.345 / max(first, later) * 1.03 and decision.speedup.high >= 0.345 / min(first, later) * 0.97
