@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dynadiag.changes.edits import Edit, alone
 from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import EditError
+from dynadiag.source.imports import USUAL, make_canonical, spelled
 from dynadiag.source.line import dotted
-from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES
+from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES, torch_function
 from dynadiag.source.tree import children_of, names_in, nodes_in, nodes_of, parents_in
 
 BESIDE = "dynadiag_numbers"
@@ -32,13 +33,14 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
     another thing with numbers: a division (Python raises an error for zero), a method, a call of a function that is not known.
     """
     tree = ast.parse(text)
+    make_canonical(tree, USUAL)
     function, loop, name, names = _loop(tree, row)
     made = [node for node in nodes_of(ast.Assign, tree) if _made_of(node, name) is not None]
     if not made:
         raise EditError(f"no line is known that makes `{name}` of a list of integers")
     written = next(_written(tree, name), None)
     if written is not None:
-        raise EditError(f"`{ast.unparse(written)}` may write `{name}`")
+        raise EditError(f"`{spelled(written)}` may write `{name}`")
     _check_uses(function, names)
     nested = isinstance(_element(loop), ast.Tuple)
     line = rows_of(text)[loop.lineno - 1].strip()
@@ -130,7 +132,7 @@ def _shares(node: ast.AST, names: set[str]) -> bool:
         called = node.func
         if not isinstance(called, ast.Attribute) or called.attr in _COPIES:
             return False
-        owner = node.args[:1] if ast.unparse(called.value) == "torch" else [called.value]
+        owner = node.args[:1] if torch_function(dotted(called)) is not None else [called.value]
         return any(_shares(expression, names) for expression in owner)
     if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
         return _shares(node.value, names)
@@ -158,7 +160,7 @@ def _ends_in(name: ast.Name, parents: dict[ast.AST, ast.AST]) -> ast.expr | None
     node: ast.AST = name
     while True:
         above = parents[node]
-        what = f"`{ast.unparse(above)[:80]}`"
+        what = f"`{spelled(above)[:80]}`"
         if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add | ast.Sub | ast.Mult):
             if _is_tensor(above.left) or _is_tensor(above.right):
                 return None
@@ -167,7 +169,7 @@ def _ends_in(name: ast.Name, parents: dict[ast.AST, ast.AST]) -> ast.expr | None
                 raise EditError(f"{what} raises an error for a number, and not for a tensor")
         elif isinstance(above, ast.Call) and node is not above.func:
             last = above.func.attr if isinstance(above.func, ast.Attribute) else getattr(above.func, "id", "")
-            operand = above.args[:1] == [node] and ast.unparse(above.func) in (f"torch.{last}", f"F.{last}") and last not in FACTORIES
+            operand = above.args[:1] == [node] and torch_function(dotted(above.func)) is not None and last not in FACTORIES
             if last not in _TAKES_NUMBERS or operand:
                 raise EditError(f"{what} may do something else with numbers")
             return None

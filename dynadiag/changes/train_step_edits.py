@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit, alone
 from dynadiag.errors import EditError
+from dynadiag.source.imports import USUAL, make_canonical, spelled
+from dynadiag.source.line import dotted
 from dynadiag.source.tree import calls_in, nodes_of
 
 SLUG = "compile-model-apart"
@@ -28,6 +30,7 @@ def compiled_apart(file: str, text: str, function: str, model: str, names: Proof
     Raises EditError for anything else.
     """
     tree = ast.parse(text)
+    make_canonical(tree, USUAL)
     made = [node for node in nodes_of(ast.Name, tree) if node.id == model and isinstance(node.ctx, ast.Store)]
     binds = [
         statement
@@ -55,12 +58,12 @@ def _step(file: str, text: str, tree: ast.Module, function: str, watch: str) -> 
         raise EditError(f"`{function}` is no function at the top level of the file")
     for decorator in found.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
-        if ast.unparse(call.func if call is not None else decorator) == "torch.compile":
+        if dotted(call.func if call is not None else decorator) == "torch.compile":
             if call is not None and call.args:
                 raise EditError("the decorator is given more than options")
-            old = (f"@{ast.unparse(decorator)}",)
+            old = (f"@{spelled(decorator)}",)
             return Edit(file=file, old=old, new=(), near=decorator.lineno, observed=(f"@{watch}",)), _options(call)
-    calls = [node for node in calls_in(tree) if ast.unparse(node.func) == "torch.compile" and node.args]
+    calls = [node for node in calls_in(tree) if dotted(node.func) == "torch.compile" and node.args]
     calls = [item for item in calls if ast.unparse(item.args[0]) == function]
     holders = [child for child in tree.body if isinstance(child, ast.Assign) and child.value in calls]
     if len(calls) != 1 or len(holders) != 1 or len(calls[0].args) != 1:

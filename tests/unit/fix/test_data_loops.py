@@ -138,3 +138,11 @@ def test_what_may_share_memory_with_what_is_written_is_refused():
     text = PLACES.replace("    last = 0\n", "    last = 0\n    view = same[1:]\n").replace("same[last] = 1", "same[last] = view[0]")
     with pytest.raises(EditError, match="may share memory with `same`"):
         operator_of(text)
+
+
+@pytest.mark.parametrize("write", ["th.flatten(sizes).add_(1)", "flat(sizes).add_(1)"])
+def test_a_loop_over_numbers_does_not_depend_on_the_name_of_torch(write):
+    renamed = SIZES.replace("import torch\n", "import torch as th\nfrom torch import flatten as flat\n").replace("torch.", "th.")
+    assert "dynadiag_numbers" in numbers_of(renamed)
+    with pytest.raises(EditError, match="may write `sizes`"):
+        numbers_of(renamed.replace("    begin = 0\n", f"    {write}\n    begin = 0\n"))

@@ -47,5 +47,9 @@ def test_a_model_is_wrapped_where_torch_cannot_compile_it_in_place_and_nobody_as
     put, step = compiled_apart("a.py", STEP, "step", "model", PROOF_NAMES, in_place=False)
     assert put.new == ("model = torch.nn.Linear(2, 2)", "model = torch.compile(model, backend='eager')")
     assert step.new == () and step.observed == ("@dynadiag_watch__",)
+    renamed = STEP.replace("import torch", "import torch as th").replace("torch.", "th.")
+    assert "@th.compile" in compiled_apart("a.py", renamed, "step", "model", PROOF_NAMES, in_place=False)[1].old[0]
+    imported = STEP.replace("import torch\n", "import torch\nfrom torch import compile as c\n").replace("@torch.compile", "@c")
+    assert compiled_apart("a.py", imported, "step", "model", PROOF_NAMES, in_place=True)[1].old == ("@c(backend='eager')",)
     with pytest.raises(EditError, match="other names in its"):
         compiled_apart("a.py", f"{STEP}torch.save(model.state_dict(), 'a')\n", "step", "model", PROOF_NAMES, in_place=False)
