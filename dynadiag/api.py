@@ -27,7 +27,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     functions are recompiled when they are next called.
     """
     from dynadiag.record import observe
-    from dynadiag.torch_compat.dynamo.compiled import ensure_compiled, forget_compiled
+    from dynadiag.torch_compat.dynamo.compiled_calls import ensure_compiled, forget_compiled
 
     compiled = ensure_compiled(fn)
     forget_compiled()

@@ -20,7 +20,7 @@ from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass
 from dynadiag.passes.find_parity_replayed import find_parity_replayed
-from dynadiag.trace.parity_result import replayed_beside
+from dynadiag.trace.parity import replayed_beside
 
 _Entry = TypeVar("_Entry", bound=Any)
 _TRACEBACK_LINES = 4

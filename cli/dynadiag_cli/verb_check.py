@@ -112,9 +112,8 @@ def check(
     compiled.
     """
     from dynadiag.gate import formats
-    from dynadiag.gate.junit import junit
+    from dynadiag.gate.ci_formats import junit, sarif
     from dynadiag.gate.options import configured
-    from dynadiag.gate.sarif import sarif
     from dynadiag.gate.session import checked, with_usable_baseline
     from dynadiag.render.sanitise import clean
     from dynadiag.runs import refuse_damaged

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from dynadiag.torch_compat.dynamo.compiled import is_optimized_module, uncompiled
+from dynadiag.torch_compat.dynamo.compiled_calls import is_optimized_module, uncompiled
 from dynadiag.torch_compat.trace.hooks import disguise
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from dynadiag.torch_compat.dynamo.compiled import uncompiled
+from dynadiag.torch_compat.dynamo.compiled_calls import uncompiled
 
 _DEEPEST = 6
 _LONGEST = 2000

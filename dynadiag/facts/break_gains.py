@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from dynadiag.facts.gaps import Gap, find_gaps
 from dynadiag.facts.replayed_calls import WRITTEN, Cut, ReplayedCalls
-from dynadiag.model.timeline import Ask, Node, Timeline
+from dynadiag.model.compiled import Ask, Node, Timeline
 
 # How far an end may be from what removing the break by hand gains, as a share of a call.
 _RESOLUTION = 0.06

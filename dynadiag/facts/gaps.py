@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dynadiag.model.timeline import Span, Timeline
+from dynadiag.model.compiled import CallSpan, Timeline
 
 OUTSIDE = ""
 """Stands for code of a call that runs in no compiled region: functions that Dynamo gave up."""
@@ -26,18 +26,18 @@ class Gap:
     inner_begin: int
     inner_end: int
     regions: frozenset[str]
-    graphs: tuple[Span | None, Span | None]
+    graphs: tuple[CallSpan | None, CallSpan | None]
 
 
 @dataclass
 class _Node:
     """A span and what lies directly inside it."""
 
-    span: Span
+    span: CallSpan
     children: list[_Node] = field(default_factory=list)
 
     @property
-    def graph(self) -> Span | None:
+    def graph(self) -> CallSpan | None:
         """The first graph directly inside: a region's own."""
         return next((child.span for child in self.children if child.span.kind == "graph"), None)
 
@@ -54,8 +54,8 @@ def find_gaps(timeline: Timeline) -> list[Gap]:
     return [gap for call in calls for gap in _gaps_of(call, inner, begins, asks)]
 
 
-def _nest(spans: Sequence[Span]) -> _Node:
-    root = _Node(Span("", 0, 0, ""))
+def _nest(spans: Sequence[CallSpan]) -> _Node:
+    root = _Node(CallSpan("", 0, 0, ""))
     opened = [root]
     for span in spans:
         while len(opened) > 1 and opened[-1].span.end <= span.begin:
@@ -66,7 +66,7 @@ def _nest(spans: Sequence[Span]) -> _Node:
     return root
 
 
-def _gaps_of(call: _Node, inner: Sequence[Span], begins: Sequence[int], asks: Sequence[int]) -> Iterator[Gap]:
+def _gaps_of(call: _Node, inner: Sequence[CallSpan], begins: Sequence[int], asks: Sequence[int]) -> Iterator[Gap]:
     graphs = sorted(_graphs_in(call), key=lambda span: span.begin)
     ends = [call.span.begin, *(span.end for span in graphs)]
     nexts = [*(span.begin for span in graphs), call.span.end]
@@ -94,7 +94,7 @@ def _works(asks: Sequence[int], begin: int, end: int) -> bool:
     return bisect_left(asks, begin) < bisect_left(asks, end)
 
 
-def _graphs_in(node: _Node) -> Iterator[Span]:
+def _graphs_in(node: _Node) -> Iterator[CallSpan]:
     for child in node.children:
         if child.span.kind == "graph":
             yield child.span

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dynadiag.dotted_names import lies_in
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
-from dynadiag.trace.graph_names import argument_names
+from dynadiag.trace.graph_text import argument_names
 
 # Methods and functions whose result shares memory with their first argument (torch's view operators and `detach`).
 _VIEWS = frozenset((

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dynadiag.model.timeline import Ask, Span, Timeline
+from dynadiag.model.compiled import Ask, CallSpan, Timeline
 
 # What the profiler takes of the host's time for an event at most, and how near the played period must come to the measured one. Beyond that
 # all of the host's time is scaled: the first calls after a compilation may take twice as long as later ones (H200, torch 2.11, 2026-11-28).
@@ -148,7 +148,7 @@ def _launch_ns(timeline: Timeline) -> tuple[float, float]:
     return _LAUNCHES[0] * usual, _LAUNCHES[1] * usual
 
 
-def _steps(asks: Sequence[Ask], spans: Sequence[Span]) -> list[float]:
+def _steps(asks: Sequence[Ask], spans: Sequence[CallSpan]) -> list[float]:
     """From each ask to the next in the same span, where neither waits."""
     begins = [span.begin for span in spans]
     found = []

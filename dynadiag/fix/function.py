@@ -20,7 +20,7 @@ from dynadiag.fix.result import FixResult
 from dynadiag.fix.session import FixOptions, fix
 from dynadiag.private_view.choosing import private_view, roots_of
 from dynadiag.private_view.consent import Apart
-from dynadiag.record.project_root import project_root
+from dynadiag.record.project import project_root
 
 _SCRIPT = """import sys
 
@@ -44,7 +44,7 @@ def fix_function(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FixRes
     import torch
 
     from dynadiag import record
-    from dynadiag.torch_compat.dynamo.compiled import uncompiled
+    from dynadiag.torch_compat.dynamo.compiled_calls import uncompiled
 
     plain = uncompiled(fn)
     home = _home(plain)

@@ -1,4 +1,4 @@
-"""What a page shows of single compilations (texts that stay in the log, timed phases, facts about shapes), and of compiled calls."""
+"""What is known of single compilations (texts that stay in the log, timed phases, facts about shapes), and of profiled and other calls."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CacheEvent:
     why: str | None = None
 
 
-class Span(NamedTuple):
+class PhaseSpan(NamedTuple):
     """One phase of torch's `dynamo_timed`: when it began (microseconds of the process's clock since 1970), and how deep it lies."""
 
     process: int
@@ -110,3 +110,66 @@ class ShapeFact:
     value: str | None = None
     why: str | None = None
     stack: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpan:
+    """A stretch of the host's time: "call" of a compiled function, "region", "lookup", "graph", "inner" (behind the graph's wrappers)."""
+
+    kind: str
+    begin: int
+    end: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A call of the device's runtime that gives work or waits, with the number of host events since the last.
+
+    `waited` is what it waited, -1 where it does not wait; `work` are (stream, nanoseconds, kind): kind 1 is a product, convolution or
+    attention of a library, 2 a kernel that Inductor wrote, 0 any other.
+    """
+
+    begin: int
+    end: int
+    events: int
+    waited: int
+    work: tuple[tuple[int, int, int], ...]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the host goes on only when the device is done."""
+        return self.waited >= 0
+
+    @property
+    def own(self) -> int:
+        """What it takes without the wait."""
+        return self.end - self.begin - max(0, self.waited)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a backward: where the operator that made it began (None: not known), and whether it is that of a compiled graph."""
+
+    begin: int
+    end: int
+    made_at: int | None
+    compiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All of them in order, and `how` they came about.
+
+    `starter` is the function (its number) whose calls took `period_ns` each without a profiler, if that is known, else `untimed` says why;
+    `too_long` says that the calls ask too much of a device to be written down.
+    """
+
+    spans: tuple[CallSpan, ...]
+    asks: tuple[Ask, ...]
+    nodes: tuple[Node, ...]
+    starter: int
+    period_ns: float | None
+    untimed: str | None
+    how: str = ""
+    too_long: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact, Span
+from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, PhaseSpan, ShapeFact
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location, PayloadRef
@@ -414,7 +414,7 @@ class Run:
     functions: tuple[SourceFunction, ...] = ()
     library_functions: tuple[SourceFunction, ...] = ()
     listings: tuple[Listing, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: tuple[PhaseSpan, ...] = ()
     shape_facts: tuple[ShapeFact, ...] = ()
     work: tuple[CompiledWork, ...] = ()
     work_times: tuple[CompiledTime, ...] = ()

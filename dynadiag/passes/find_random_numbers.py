@@ -19,7 +19,7 @@ from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 from dynadiag.source.line import parse_line
 from dynadiag.trace import read_payload, side_effects
-from dynadiag.trace.graph_nodes import graph_nodes
+from dynadiag.trace.graph_text import graph_nodes
 
 # `numpy_to_tensor_wrapper` (`torch/_dynamo/utils.py`) names a traced function so; all of `torch/_numpy/random.py`, 2.11 and 2.15.
 _DRAWS = re.compile(r"_wrapped_(random_sample|sample|random|randn?|normal|choice|randint|shuffle|uniform)$")

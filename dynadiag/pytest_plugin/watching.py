@@ -22,7 +22,7 @@ from dynadiag.model.report import Advice
 from dynadiag.record import inside, observe
 from dynadiag.render import wording
 from dynadiag.render.sanitise import clean, clean_code
-from dynadiag.torch_compat.dynamo.compiled import ensure_compiled, forget_compiled
+from dynadiag.torch_compat.dynamo.compiled_calls import ensure_compiled, forget_compiled
 
 _PARITY_CALLS = 3
 

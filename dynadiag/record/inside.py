@@ -16,10 +16,10 @@ from dynadiag.import_watcher import ImportWatcher
 from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
-from dynadiag.torch_compat.dispatch import library_kernels
+from dynadiag.torch_compat.dispatch import operators
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
-from dynadiag.torch_compat.trace import context, exports, stacks, structured
+from dynadiag.torch_compat.trace import stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.eager_methods import MethodMeter
@@ -53,7 +53,7 @@ class Recorder:
                 "torch._logging._internal": self._on_trace_log,
                 "torch.library": self._on_library,
                 "torch": lambda torch: switches.watch_compile(torch, self.hooks),
-                "torch.export._trace": lambda module: exports.watch_export(module, self.hooks),
+                "torch.export._trace": lambda module: structured.watch_export(module, self.hooks),
                 "torch._dynamo.eval_frame": self._on_eval_frame,
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
@@ -91,7 +91,7 @@ class Recorder:
 
     def start(self, directory: str, cap_bytes: int) -> writer.TraceWriter:
         """Record into `directory` from now on; the first call puts the hooks in."""
-        log = writer.TraceWriter(directory, cap_bytes, context.current_rank, self._introduce)
+        log = writer.TraceWriter(directory, cap_bytes, structured.current_rank, self._introduce)
         self.writers.append(log)
         if len(self.writers) == 1:
             self._errors.clear()
@@ -162,7 +162,9 @@ class Recorder:
             if log.once(("config", repr(state))):
                 first = log.once("option_names")
                 log.artifact(
-                    "dynadiag_config", options.describe(state, names=first, device=environment.device_name()), self._keys(True, None)
+                    "dynadiag_config",
+                    options.describe(state, names=first, device=environment.device_name()),
+                    self._keys(True, None),
                 )
             self._function_compiled(log, metadata["dynamo_start"], again=bool(metadata.get("frame_compile_id")))
             return
@@ -215,7 +217,7 @@ class Recorder:
     def _introduce(self, log: writer.TraceWriter) -> None:
         """The first records of a log: who we are, and torch's string table when it was not empty."""
         try:
-            description = environment.describe_process(self._dynadiag, context.current_rank(), self._role(), self._project)
+            description = environment.describe_process(self._dynadiag, structured.current_rank(), self._role(), self._project)
             log.artifact("dynadiag_environment", description, self._keys(False, None))
         except Exception as error:  # noqa: BLE001 - border: whichever hook opened the log must not fail for it
             self.failed("environment", error)
@@ -242,11 +244,11 @@ class Recorder:
         )
 
     def _keys(self, with_context: bool, compile_ids: dict[str, Any] | None) -> dict[str, Any]:
-        rank = context.current_rank()
+        rank = structured.current_rank()
         keys: dict[str, Any] = {} if rank is None else {"rank": rank}
         if compile_ids is not None:
             return keys | compile_ids
-        return keys | context.current_compile_ids() if with_context else keys
+        return keys | structured.current_compile_ids() if with_context else keys
 
     def _role(self) -> str:
         return self._started_by if os.getpid() == self._pid else "fork"
@@ -259,7 +261,7 @@ class Recorder:
     def _on_library(self, library: ModuleType) -> None:
         """Operators that come later are known by their code when calls are compared."""
         if self._parity_calls:
-            library_kernels.watch_library(library, self.hooks)
+            operators.watch_library(library, self.hooks)
 
     def _on_output_graph(self, output_graph: ModuleType) -> None:
         graphs.watch_graphs(output_graph, self.hooks, self.cost, self.work)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dynadiag
-from dynadiag.model.compiled import Span
+from dynadiag.model.compiled import PhaseSpan
 from dynadiag.model.report import Report
 from dynadiag.model.run import Frame
 from dynadiag.render import wording
@@ -18,7 +18,7 @@ from dynadiag.render.sanitise import clean
 def dumps(report: Report) -> str:
     """The trace as JSON: a track for each process, times in microseconds from the first phase on."""
     start = min((span.began_us for span in report.run.spans), default=0.0)
-    spans: dict[int, list[Span]] = defaultdict(list)
+    spans: dict[int, list[PhaseSpan]] = defaultdict(list)
     for span in report.run.spans:
         spans[span.process].append(span)
     numbers = _numbers(report)
@@ -38,7 +38,7 @@ def _numbers(report: Report) -> Mapping[int, int]:
 
 
 def _process(
-    report: Report, process: int, number: int, spans: Sequence[Span], start: float, frames: Mapping[str, Frame]
+    report: Report, process: int, number: int, spans: Sequence[PhaseSpan], start: float, frames: Mapping[str, Frame]
 ) -> Iterator[dict[str, Any]]:
     known = report.run.processes[process] if 0 <= process < len(report.run.processes) else None
     rank = None if known is None else known.rank
@@ -76,7 +76,7 @@ def _told(frame: Frame | None) -> dict[str, str]:
     }
 
 
-def _lanes(spans: Sequence[Span]) -> Iterator[tuple[Span, int]]:
+def _lanes(spans: Sequence[PhaseSpan]) -> Iterator[tuple[PhaseSpan, int]]:
     """Each phase with the first track on which it lies inside what is open there; torch does not record which thread it was."""
     lanes: list[list[float]] = []
     for span in sorted(spans, key=lambda pair: (pair.began_us, -pair.took_us)):

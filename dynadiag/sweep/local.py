@@ -18,7 +18,7 @@ Perform = Callable[[Task, tuple[str, ...] | None, Callable[[], bool]], Row]
 _NVIDIA_SMI_S = 30.0
 
 
-def run(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
+def run_locally(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
     """Each task with its row, as they end. A task waits until as many GPUs are free as its arm asks for.
 
     When the iteration is given up (Ctrl-C, an error), what runs is ended and no further task starts. Raises UsageError for more GPUs than

@@ -26,7 +26,9 @@ _WAIT_S = 1.0
 _CONNECT_S = 10.0
 
 
-def run(tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | None, cpus: float) -> Iterator[tuple[Task, Row | OSError]]:
+def run_on_ray(
+    tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | None, cpus: float
+) -> Iterator[tuple[Task, Row | OSError]]:
     """Each task with its row, as they end; its files are in `folder` then. `address` None starts a Ray of our own on this machine.
 
     A task whose node is lost runs again on another one, three times at most; then its row says "lost". `cpus` are reserved for each task.

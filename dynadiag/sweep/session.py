@@ -115,7 +115,9 @@ def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepO
         return ()
     limits = Limits(timeout_s=matrix.timeout_s, memory_bytes=matrix.memory_bytes or _fair_share(options.workers))
     if options.engine == "ray":
-        return on_ray.run(missing, folder / TASKS, limits, address=options.address, cpus=max(1.0, (os.cpu_count() or 1) / options.workers))
+        return on_ray.run_on_ray(
+            missing, folder / TASKS, limits, address=options.address, cpus=max(1.0, (os.cpu_count() or 1) / options.workers)
+        )
     return _local(missing, folder, limits, options.workers)
 
 
@@ -124,7 +126,7 @@ def _local(missing: Sequence[Task], folder: Path, limits: Limits, workers: int) 
         shutil.rmtree(folder / TASKS / task.key, ignore_errors=True)  # what an earlier try left there
         return perform(task, folder / TASKS / task.key, limits, gpus, given_up)
 
-    return local.run(missing, run_one, workers=workers)
+    return local.run_locally(missing, run_one, workers=workers)
 
 
 def _fair_share(workers: int) -> int:

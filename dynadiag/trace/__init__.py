@@ -1,8 +1,6 @@
 """Reads torch's structured trace and text logs into a `Run`, without torch."""
 
-from dynadiag.trace.graph_names import argument_names
-from dynadiag.trace.graph_nodes import graph_nodes
-from dynadiag.trace.graph_text import signature
+from dynadiag.trace.graph_text import argument_names, graph_nodes, signature
 from dynadiag.trace.load import load
 from dynadiag.trace.payloads import NodeStacks, aot_metadata, graph_details, probe_result, read_payload, side_effects
 from dynadiag.trace.rank_logs import usable_processors

@@ -11,14 +11,12 @@ from pathlib import Path
 from dynadiag.digests.lines import RANK_NAME
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import CompileKey, Process, Run
-from dynadiag.trace import mutation_events, own_records, room, torch_records
-from dynadiag.trace.builders import ProcessBuilder, RunBuilder
-from dynadiag.trace.digest import is_cut
-from dynadiag.trace.finish import finish
+from dynadiag.trace import mutation_records, own_records, room, torch_records
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder, finish
+from dynadiag.trace.digest import bytes_told, is_cut
+from dynadiag.trace.metrics import quick_event
 from dynadiag.trace.pasted_text import LARGEST_PASTED
-from dynadiag.trace.phases import quick_event
 from dynadiag.trace.rank_logs import Progress, RankLogs, compare_ranks
-from dynadiag.trace.recorded_digest import bytes_told
 from dynadiag.trace.records import Piece, Record, holds_record, scan
 from dynadiag.trace.room import LeftOutError
 from dynadiag.trace.sources import WANTED, OpenLog, Sources, find_sources, shown
@@ -27,8 +25,8 @@ from dynadiag.trace.values import BadRecordError, as_id, decode
 
 _LARGEST_PID = 1 << 22
 _MOST_NAMES = 10_000
-_ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_events.BY_ARTIFACT}
-_BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_events.BY_KEY}.items()}
+_ARTIFACTS = {**torch_records.BY_ARTIFACT, **own_records.BY_ARTIFACT, **mutation_records.BY_ARTIFACT}
+_BY_KEY = {name.encode(): handler for name, handler in {**torch_records.BY_KEY, **mutation_records.BY_KEY}.items()}
 _BY_ARTIFACT = {name.encode(): handler for name, handler in _ARTIFACTS.items()}
 # What is still counted of a frame that is not kept.
 _EVENTS = {b"dynamo_graph_break_reason": "graph break events", b"recompile_reasons": "recompiles", b"dynamo_output_graph": "graphs"}

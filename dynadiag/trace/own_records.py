@@ -15,7 +15,7 @@ from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
 from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
-from dynadiag.trace.parity_records import parity
+from dynadiag.trace.parity import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack, printed_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler

@@ -17,9 +17,9 @@ from dynadiag.errors import UnreadableInputError
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.mutations import AotMetadata, ProbedGraph, ProbedMutation, ProbedWrite, SideEffect
 from dynadiag.trace.aot_metadata import read_aot_metadata
+from dynadiag.trace.pasted_text import strip_prefixes
 from dynadiag.trace.sources import OpenLog, shown
 from dynadiag.trace.stacks import printed_stack_of
-from dynadiag.trace.text_prefix import strip_prefixes
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_id, as_list, as_text, as_texts, decode, parse_json
 
 LARGEST_PAYLOAD_BYTES = 256 << 20

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from dynadiag.digests.lines import RANK_NAME
 from dynadiag.model.digest import Digest, DigestEvent, RankComparison, RankTrouble, rank_numbers
-from dynadiag.trace.digest import digests_of
+from dynadiag.trace.digest import DistrustError, digests_of, recorded_digest
 from dynadiag.trace.rank_groups import compared, main_digests
-from dynadiag.trace.recorded_digest import DistrustError, recorded_digest
 from dynadiag.trace.sources import OpenLog, shown
 
 READ_ALL = 16

@@ -20,11 +20,10 @@ from dynadiag.trace.break_text import BreakText, last_exception, parse_break, pa
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
+from dynadiag.trace.pasted_text import Prefix
 from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
 from dynadiag.trace.stacks import printed_stack
-from dynadiag.trace.text_explain import read_explanation
-from dynadiag.trace.text_prefix import Prefix
-from dynadiag.trace.text_tracebacks import OF_COMPILER, Raised, read_traceback
+from dynadiag.trace.text_blocks import OF_COMPILER, Raised, read_explanation, read_traceback
 from dynadiag.trace.torch_records import LONGEST_ERROR
 
 _ID = re.compile(r"^(?:!(\d{1,9})(?:/|$))?(?:(\d{1,9}|-)/(\d{1,9}|-))?(?:_(\d{1,4}))?$")

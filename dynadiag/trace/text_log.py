@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynadiag.trace.builders import RunBuilder
-from dynadiag.trace.pasted_text import decoded, unwrapped
+from dynadiag.trace.pasted_text import Prefix, decoded, split_line, unwrapped, without_escapes
 from dynadiag.trace.sources import shown
+from dynadiag.trace.text_blocks import NAMES, goes_on_with_traceback
 from dynadiag.trace.text_events import MAY_START, OLD_WARNING, TextEvents, starts_message
-from dynadiag.trace.text_prefix import Prefix, split_line, without_escapes
-from dynadiag.trace.text_tracebacks import NAMES, goes_on_with_traceback
 from dynadiag.trace.values import decode
 
 LONGEST_MESSAGE = 2_000_000

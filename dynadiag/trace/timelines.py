@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.model.compiled import Ask, CallSpan, Node, Timeline
 from dynadiag.model.location import PayloadRef
-from dynadiag.model.timeline import Ask, Node, Span, Timeline
 from dynadiag.trace.payloads import read_payload
 from dynadiag.trace.sources import shown
 from dynadiag.trace.values import BadRecordError, as_dict, as_float, as_list, as_text, parse_json
@@ -62,12 +62,12 @@ def _numbers(words: list[str]) -> list[int]:
     return numbers
 
 
-def _span(line: str) -> Span:
+def _span(line: str) -> CallSpan:
     words = line.split(" ", 3)
     if words[0] not in _KINDS or len(words) < 3:
         raise BadRecordError("timeline is mistyped")
     begin, end = _numbers(words[1:3])
-    return Span(words[0], begin, end, words[3][:200] if len(words) > 3 else "")
+    return CallSpan(words[0], begin, end, words[3][:200] if len(words) > 3 else "")
 
 
 def _ask(line: str) -> Ask:

@@ -30,7 +30,7 @@ from dynadiag.render import json_report, markdown
 from dynadiag.render.html import report_page
 from dynadiag.render.terminal import print_report, print_summary
 from dynadiag.trace import payloads
-from dynadiag.trace.text_prefix import split_line, strip_prefixes
+from dynadiag.trace.pasted_text import split_line, strip_prefixes
 
 _SMALL, _LARGE = 1, 4
 _LINES = (

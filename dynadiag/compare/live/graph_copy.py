@@ -18,7 +18,7 @@ from dynadiag.dotted_names import lies_in
 from dynadiag.torch_compat.dispatch.live_call import is_higher_order, operator_names, operator_schema, python_kernels
 from dynadiag.torch_compat.dispatch.state import lazy_graph_module
 from dynadiag.torch_compat.dispatch.writes import declared_writes, operator_name
-from dynadiag.torch_compat.dynamo.graph_attributes import source_name
+from dynadiag.torch_compat.dynamo.graphs import source_name
 
 _COLLECTIVES = frozenset(
     {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "symm_mem", "fsdp", "_dtensor", "dist", "distributed"}

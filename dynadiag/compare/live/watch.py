@@ -28,7 +28,7 @@ from dynadiag.model.difference import Difference
 from dynadiag.torch_compat.aot.autograd_engine import casting, compiled_autograd_is_on, set_casting, unseen
 from dynadiag.torch_compat.dispatch.live_call import RandomState, aside, is_higher_order, is_no_error, why_not_now
 from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compiler
-from dynadiag.torch_compat.trace import context
+from dynadiag.torch_compat.trace import structured
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink
 
 _MORE_PATTERNS = 8
@@ -61,7 +61,7 @@ class LiveComparison:
         graph = next(self._ordinals)
         if getattr(output_graph, "package", None) is not None or getattr(output_graph, "export", False):
             return None
-        ids = context.current_compile_ids()
+        ids = structured.current_compile_ids()
         try:
             copy: GraphCopy | None = None
             why_not: str | None = "it belongs to compiled autograd"

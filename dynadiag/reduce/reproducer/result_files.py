@@ -18,7 +18,7 @@ import dynadiag
 from dynadiag.children.forked import run_forked
 from dynadiag.errors import OutputError
 from dynadiag.files import write_inside
-from dynadiag.record import machine
+from dynadiag.record import environment
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.core.reduction import Found
 from dynadiag.reduce.core.verdict import WRONG_VERDICT, repeats_for
@@ -129,10 +129,10 @@ def machine_facts(*, with_gpu: bool) -> Mapping[str, str]:
         "PyTorch version": torch.__version__,
         "PyTorch git version": build.git_version or "not known",
         "CUDA used to build PyTorch": build.cuda or "none",
-        **machine.machine_facts(),
+        **environment.machine_facts(),
         "C++ compiler": _compiler(),
         "GPU": _gpu() if with_gpu else "none used by the reproducer",
-        "CPU": f"{machine.cpu_name()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+        "CPU": f"{environment.cpu_name()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynadiag.model.compiled import Span
+from dynadiag.model.compiled import PhaseSpan
 from dynadiag.model.report import Report
 from dynadiag.render import wording
 from dynadiag.render.html.tables import plain_table
@@ -32,7 +32,7 @@ class _Compilation:
     process: int
     began: float
     ended: float
-    spans: list[Span] = field(default_factory=list)
+    spans: list[PhaseSpan] = field(default_factory=list)
 
 
 def times(report: Report) -> dict[str, Any] | None:
@@ -166,7 +166,7 @@ def _entry(above: _Flame, name: str, took: float) -> _Flame:
     return found
 
 
-def _add(top: _Flame, spans: Sequence[Span]) -> None:
+def _add(top: _Flame, spans: Sequence[PhaseSpan]) -> None:
     """The spans of one compilation, in the order of their begin, below what contains them."""
     path: list[tuple[_Flame, float]] = [(top, float("inf"))]
     for span in spans:

@@ -7,7 +7,7 @@ import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.trace import context, stacks
+from dynadiag.torch_compat.trace import stacks, structured
 from dynadiag.torch_compat.trace.hooks import Hooks
 
 _NO_TENSOR = "no tensor-related objects found in frame"
@@ -49,7 +49,7 @@ def _limit(hooks: Hooks) -> Any:
         if code is not None:
             problem["stack"] = [stacks.place_of(code)]
         hooks.sink.artifact(
-            "dynadiag_problem", problem, compile_ids=context.compile_ids(args[1] if len(args) > 1 else kwargs.get("compile_id"))
+            "dynadiag_problem", problem, compile_ids=structured.compile_ids(args[1] if len(args) > 1 else kwargs.get("compile_id"))
         )
 
     return after
@@ -78,7 +78,7 @@ def _suppressed(hooks: Hooks, told: set[CodeType]) -> Any:
         text = f"{type(error).__name__}: {_first_lines(str(error))}"
         problem = {"kind": kind, "text": text, "stack": [stacks.place_of(code)]}
         compile_id = getattr(error, "compile_id", None)
-        hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(compile_id) if compile_id is not None else None)
+        hooks.sink.artifact("dynadiag_problem", problem, compile_ids=structured.compile_ids(compile_id) if compile_id is not None else None)
 
     return after
 
@@ -96,7 +96,7 @@ def _say_what_torch_does_not(hooks: Hooks, told: set[CodeType], error: BaseExcep
     if log is None or log.isEnabledFor(logging.DEBUG):
         return
     problem = {"kind": "unlogged_skip", "text": _first_lines(str(error)), "stack": [stacks.place_of(code)]}
-    hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(compile_id))
+    hooks.sink.artifact("dynadiag_problem", problem, compile_ids=structured.compile_ids(compile_id))
 
 
 def _began_to_compile(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ import weakref
 from types import FrameType, ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.trace import context, stacks
+from dynadiag.torch_compat.trace import stacks, structured
 from dynadiag.torch_compat.trace.hooks import Hooks
 
 MODULE = "torch._inductor.cudagraph_utils"
@@ -51,7 +51,7 @@ def _called_graph() -> dict[str, Any] | None:
             return None
         teller = frame.f_locals.get("self") if frame.f_code.co_name in ("_run", "_update_non_cudagraph_managed_mutation") else None
         if type(teller).__name__ == "CUDAGraphTreeManager":
-            return context.compile_ids(getattr(teller, "compile_id", None))
+            return structured.compile_ids(getattr(teller, "compile_id", None))
         frame = frame.f_back
     return None
 
@@ -146,7 +146,7 @@ def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
             kind = "cudagraph_rerecord" if why else "cudagraph_recorded"
             text = f"recorded {len(recorded)} times: {why}" if why else "recorded"
             problem = {"kind": kind, "text": text[:_LONGEST_TEXT], "stack": stacks.calling_stack()}
-            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(getattr(args[0], "compile_id", None)))
+            hooks.sink.artifact("dynadiag_problem", problem, compile_ids=structured.compile_ids(getattr(args[0], "compile_id", None)))
 
     def put_in() -> None:
         signature = inspect.signature(trees.CUDAGraphTreeManager.add_function)
@@ -159,7 +159,7 @@ def watch_recordings(trees: ModuleType, hooks: Hooks) -> None:
                 text = f"met {len(met)} sizes: {_shown(met[-1])}, before {', '.join(map(_shown, met[:5]))}"
                 stack = stacks.calling_stack() if len(met) == 2 else []
                 problem = {"kind": "cudagraph_sizes", "text": text[:_LONGEST_TEXT], "stack": stack}
-                hooks.sink.artifact("dynadiag_problem", problem, compile_ids=context.compile_ids(given.get("compile_id")))
+                hooks.sink.artifact("dynadiag_problem", problem, compile_ids=structured.compile_ids(given.get("compile_id")))
 
         hooks.watch(trees.CUDAGraphTreeManager, "record_function", before=before, after=after, file=trees.__file__)
         hooks.watch(trees.CUDAGraphTreeManager, "add_function", before=before_adding, file=trees.__file__)

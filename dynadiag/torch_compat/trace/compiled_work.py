@@ -13,10 +13,10 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from dynadiag.torch_compat.dynamo.switches import target_name
-from dynadiag.torch_compat.trace import context
+from dynadiag.torch_compat.trace import structured
 from dynadiag.torch_compat.trace.dispatched import GLUE, GRAPH, count_dispatched
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.trace.older_profiler import profiler_runs, profiler_starts, start_profiler, stop_profiler
+from dynadiag.torch_compat.trace.profile_events import profiler_runs, profiler_starts, start_profiler, stop_profiler
 
 SETTER = "_maybe_set_eval_frame"
 _MOST_FUNCTIONS = 64
@@ -92,7 +92,7 @@ class WorkMeter:
 
     def graph(self, operators: int) -> None:
         """A graph of so many operators goes to its back end."""
-        self._operators[context.region_name(context.current_compile_ids())] = operators
+        self._operators[structured.region_name(structured.current_compile_ids())] = operators
 
     def compiles(self) -> None:
         """Something begins to compile: the call that is looked at is not one without a compilation."""

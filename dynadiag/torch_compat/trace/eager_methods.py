@@ -20,7 +20,7 @@ from dynadiag.torch_compat.trace import stacks
 from dynadiag.torch_compat.trace.direct_calls import DirectCall, direct_call
 from dynadiag.torch_compat.trace.dispatched import count_dispatched
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.trace.older_profiler import profiler_runs, profiler_starts, start_profiler, stop_profiler
+from dynadiag.torch_compat.trace.profile_events import profiler_runs, profiler_starts, start_profiler, stop_profiler
 
 _CLASS, _GET = "OptimizedModule", "__getattr__"
 _MOST_PLACES = 256

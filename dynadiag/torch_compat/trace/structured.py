@@ -1,14 +1,16 @@
-"""Listening to torch's structured trace: a logger that cannot be silenced, and a `trace_structured` that never hurts the program."""
+"""Listening to torch's structured trace with a logger that cannot be silenced and never hurts the program; what runs now, in its words."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dynadiag.torch_compat.trace import stacks
 from dynadiag.torch_compat.trace.hooks import Hooks, callback_switch, disguise, holders
 
 OnRecord = Callable[[logging.LogRecord], None]
@@ -117,3 +119,69 @@ def _encodable(value: Any) -> Any:
 def interned_strings() -> dict[str, int]:
     """Torch's table of interned strings, which a file that starts late must repeat first (`torch._logging.structured.INTERN_TABLE`)."""
     return dict(getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {}))
+
+
+_COMPILE_KEYS = ("compiled_autograd_id", "frame_id", "frame_compile_id")
+
+
+def current_rank() -> int | None:
+    """The rank in the default process group, or the one that a launcher announced in `RANK`; None outside distributed runs."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank())
+    except Exception:  # noqa: BLE001 - border: a half-destroyed process group must not stop the user's program
+        return None
+    announced = os.environ.get("RANK", "")
+    return int(announced) if announced.isdigit() and os.environ.get("WORLD_SIZE", "").isdigit() else None
+
+
+def compile_ids(compile_id: Any, attempt: int | None = None) -> dict[str, Any]:
+    """The keys that `torch._logging._internal.trace_structured` writes for a `torch._guards.CompileId` (2.11 to 2.15)."""
+    keys = {key: value for key in _COMPILE_KEYS if (value := getattr(compile_id, key, None)) is not None}
+    if attempt is not None:
+        keys["attempt"] = attempt
+    return keys
+
+
+def current_compile_ids() -> dict[str, Any]:
+    """The keys of the compilation that is running in this thread; empty outside one."""
+    guards = sys.modules.get("torch._guards")
+    trace_id = guards.CompileContext.current_trace_id() if guards is not None else None
+    return {} if trace_id is None else compile_ids(trace_id.compile_id, trace_id.attempt)
+
+
+def region_name(ids: dict[str, Any]) -> str:
+    """The compile id as torch writes it in the event: "0/1", or "!2/0/1" under compiled autograd."""
+    own = f"{ids.get('frame_id', '-')}/{ids.get('frame_compile_id', '-')}"
+    autograd = ids.get("compiled_autograd_id")
+    return own if autograd is None else f"!{autograd}/{own}"
+
+
+_LONGEST = 4000
+_NAME = "log_export_usage"
+
+
+def watch_export(trace: ModuleType, hooks: Hooks) -> None:
+    """Record each export that ends, with the stack of its error and the source of the user's functions on it.
+
+    `torch/export/_trace.py` reports its usage to a function that does nothing outside Meta, also while it handles an error (2.11 and 2.15):
+    a hook there leaves no frame in the program's tracebacks.
+    """
+    told: list[BaseException] = []  # the innermost of nested exports comes first, with the same error
+
+    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        event, error = str(kwargs.get("event")), sys.exc_info()[1]
+        if event == "export.time":
+            hooks.sink.artifact("dynadiag_problem", {"kind": "exported", "text": "", "stack": stacks.calling_stack()}, compile_ids={})
+        if not event.startswith("export.error") or error is None or error in told:
+            return
+        told[:] = [error]
+        stack = [*stacks.calling_stack(), *stacks.stack_of(error.__traceback__)]
+        named = "\n".join(f'  File "{place["file"]}", line {place["line"]}, in f' for place in stack)
+        text = f"{type(error).__name__}: {str(error).strip()}"[:_LONGEST]
+        for record in stacks.functions_named_in((named, text)):
+            hooks.sink.artifact("dynadiag_function", record, compile_ids={})
+        hooks.sink.artifact("dynadiag_problem", {"kind": "export_failed", "text": text, "stack": stack}, compile_ids={})
+
+    hooks.install("export", lambda: hooks.watch(trace, _NAME, before=before, file=trace.__file__))

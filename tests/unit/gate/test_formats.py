@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.gate import formats
+from dynadiag.gate.ci_formats import junit, sarif
 from dynadiag.gate.formats import Shown
-from dynadiag.gate.junit import junit
 from dynadiag.gate.result import GateResult, Limit, Problem
-from dynadiag.gate.sarif import sarif
 from dynadiag.model import Location
 
 ROOT = Path(__file__).parents[3]

@@ -20,7 +20,7 @@ from dynadiag.passes.find_mutations import find_mutations
 from dynadiag.passes.find_parity import find_parity
 from dynadiag.render import json_report, markdown, parity_words
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder
-from dynadiag.trace.parity_records import parity
+from dynadiag.trace.parity import parity
 from dynadiag.trace.values import BadRecordError
 
 FILE = "/home/me/train.py"

@@ -13,7 +13,7 @@ from dynadiag import report, trace
 from dynadiag.model.run import Run, RunInfo
 from dynadiag.render import json_report, markdown
 from dynadiag.render.parity_words import ways
-from dynadiag.trace.parity_result import replayed
+from dynadiag.trace.parity import replayed
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
 TENSOR = {

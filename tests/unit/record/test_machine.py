@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import json, sys
 
-from dynadiag.record.machine import machine_facts
+from dynadiag.record.environment import machine_facts
 
 EVENTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 started = []

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from dynadiag.model.compiled import Listing, ShapeFact, Span
+from dynadiag.model.compiled import Listing, PhaseSpan, ShapeFact
 from dynadiag.model.location import Location, PayloadRef
 from tests.gold import sample_report as gold
 
@@ -96,11 +96,11 @@ def rich_report(folder):
         graphs=graphs,
         listings=(Listing("o0", "output_code", "f0", 0, refs["code"]), Listing("t0", "guards", "f0", 0, refs["guards"])),
         spans=(
-            Span(0, "f0", "inductor_compile", 2_000_000.0, 900_000.0, 1),
-            Span(0, "f0", "dynamo", 1_000_000.0, 2_500_000.0, 0),
-            Span(0, "f3", "dynamo", 9_000_000.0, 500_000.0, 0),
-            Span(0, "f4", "dynamo", 9_800_000.0, 100_000.0, 0),
-            Span(0, None, "CachingAutotuner.benchmark_all_configs", 9_950_000.0, 1_000.0, 0),
+            PhaseSpan(0, "f0", "inductor_compile", 2_000_000.0, 900_000.0, 1),
+            PhaseSpan(0, "f0", "dynamo", 1_000_000.0, 2_500_000.0, 0),
+            PhaseSpan(0, "f3", "dynamo", 9_000_000.0, 500_000.0, 0),
+            PhaseSpan(0, "f4", "dynamo", 9_800_000.0, 100_000.0, 0),
+            PhaseSpan(0, None, "CachingAutotuner.benchmark_all_configs", 9_950_000.0, 1_000.0, 0),
         ),
         shape_facts=(
             ShapeFact(

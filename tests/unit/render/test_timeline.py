@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynadiag.model.compiled import Span
+from dynadiag.model.compiled import PhaseSpan
 from dynadiag.render import chrome_trace
 from dynadiag.render.html import timeline
 from tests.unit.render.page_samples import rich_report
@@ -39,7 +39,7 @@ def test_each_compilation_is_where_it_ran(report):
 
 def test_the_names_of_processes_stand_above_their_bars(report):
     second = replace(report.run.processes[0], index=1, rank=1)
-    spans = (*report.run.spans, Span(1, "f0", "dynamo", 1_000_000.0, 2_500_000.0, 0))
+    spans = (*report.run.spans, PhaseSpan(1, "f0", "dynamo", 1_000_000.0, 2_500_000.0, 0))
     shown = timeline.times(replace(report, run=replace(report.run, processes=(*report.run.processes, second), spans=spans)))["timeline"]
     bars = sorted({bar["y"] for bar in shown["bars"]})
     for label, bar, above in zip(shown["labels"], bars, [0, *(bar + 18 for bar in bars)], strict=False):
@@ -68,7 +68,7 @@ def test_what_is_not_drawn_is_counted(report, monkeypatch):
 
 
 def test_the_trace_is_one_that_chrome_opens(report):
-    overlapping = (Span(0, "f1", "a", 500_000.0, 1_000_000.0, 0), Span(0, None, "\ud800<b>\x00", 8_999_999.0, 2.0, 0))
+    overlapping = (PhaseSpan(0, "f1", "a", 500_000.0, 1_000_000.0, 0), PhaseSpan(0, None, "\ud800<b>\x00", 8_999_999.0, 2.0, 0))
     text = chrome_trace.dumps(replace(report, run=replace(report.run, spans=(*report.run.spans, *overlapping))))
     events = json.loads(text)["traceEvents"]
     phases = [event for event in events if event["ph"] == "X"]
@@ -96,7 +96,7 @@ def test_the_trace_is_one_that_chrome_opens(report):
 def test_ranks_of_several_machines_with_equal_pids_stay_apart(report):
     first = replace(report.run.processes[0], rank=0)
     run = replace(report.run, processes=(first, replace(first, index=1, rank=1)))
-    run = replace(run, spans=(*run.spans, Span(1, None, "dynamo", 1.0, 1.0, 0)))
+    run = replace(run, spans=(*run.spans, PhaseSpan(1, None, "dynamo", 1.0, 1.0, 0)))
     events = json.loads(chrome_trace.dumps(replace(report, run=run)))["traceEvents"]
     assert {(event["pid"], event["args"]["name"]) for event in events if event["name"] == "process_name"} == {
         (0, "rank 0 (pid 4242)"),

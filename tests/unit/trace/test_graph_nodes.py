@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.trace import graph_nodes, signature
-from dynadiag.trace.graph_nodes import _PARAMETER
-from dynadiag.trace.graph_text import count_graph
+from dynadiag.trace.graph_text import _PARAMETER, count_graph
 
 AS_ONE_PATTERN = re.compile(r"^ {4}def forward\((.*?)\)(?: -> [^\n]*)?:[ \t]*(?=\n)", re.DOTALL | re.MULTILINE)
 

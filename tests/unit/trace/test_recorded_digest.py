@@ -15,8 +15,7 @@ from dynadiag.digests.lines import DigestLines, digest_name
 from dynadiag.record import writer
 from dynadiag.record.writer import TraceWriter
 from dynadiag.trace import rank_logs
-from dynadiag.trace.digest import digests_of
-from dynadiag.trace.recorded_digest import DistrustError, recorded_digest
+from dynadiag.trace.digest import DistrustError, digests_of, recorded_digest
 from dynadiag.trace.records import scan
 from tests.unit.trace.conftest import BREAK
 from tests.unit.trace.test_ranks import GRAPH, GUARDS

@@ -8,9 +8,9 @@ from dynadiag.facts import user_frames
 from dynadiag.passes import find_mutations
 from dynadiag.report import build
 from dynadiag.trace import load, room, torch_records
+from dynadiag.trace.pasted_text import split_line
 from dynadiag.trace.room import Room
 from dynadiag.trace.text_log import TextReader
-from dynadiag.trace.text_prefix import split_line
 from dynadiag.trace.values import BadRecordError, parse_json, shallow
 
 HEAD = "V0101 10:00:00.000000 {} torch/_dynamo/x.py:1] "

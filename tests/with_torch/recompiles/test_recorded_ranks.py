@@ -8,8 +8,7 @@ from dynadiag import report
 from dynadiag.passes.find_rank_differences import find_rank_differences
 from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
-from dynadiag.trace.digest import digests_of
-from dynadiag.trace.recorded_digest import recorded_digest
+from dynadiag.trace.digest import digests_of, recorded_digest
 
 LAUNCHER = """
 import os

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dynadiag.record import observe
-from dynadiag.torch_compat.dynamo.compiled import forget_compiled
+from dynadiag.torch_compat.dynamo.compiled_calls import forget_compiled
 
 
 def examples(page):
