@@ -192,7 +192,7 @@ def bench(
 def _view(where: str, outputs: str) -> Iterator[View | None]:
     """What the arms see of the user's files, which are as before when they have ended."""
     from dynadiag.private_view.choosing import private_view, roots_of
-    from dynadiag.record.project import project_root
+    from dynadiag.record.project_root import project_root
 
     here = Path.cwd()
     file = Path(where if where.endswith(".py") else where.rpartition(":")[0])

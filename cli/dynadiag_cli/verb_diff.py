@@ -95,7 +95,7 @@ def _read(target: list[str]) -> tuple[Path, Path]:
 def _recorded(target: list[str], git: str | None, python: str | None, old_python: str | None, timeout_s: float | None) -> tuple[Path, Path]:
     """The script recorded twice: as it was or with the old interpreter, and as it is."""
     from dynadiag import record
-    from dynadiag.record.project import project_root
+    from dynadiag.record.project_root import project_root
     from dynadiag.revisions import extract, file_in
     from dynadiag.scratch import scratch
 

@@ -187,7 +187,7 @@ def _apart(program: _Program | Baseline, outputs: Outputs, *, yes: bool) -> Iter
     """How runs are kept apart from the user's files; None where they are to write for real."""
     from dynadiag.private_view.choosing import private_view, roots_of
     from dynadiag.private_view.consent import Apart
-    from dynadiag.record.project import project_root
+    from dynadiag.record.project_root import project_root
 
     if outputs == "all":
         yield None

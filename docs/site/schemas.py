@@ -79,6 +79,8 @@ class _Translation:
         known = self.made.get((classes, reasons))
         if known is None:
             hints = {key: hint for each in classes for key, hint in get_type_hints(each, include_extras=True).items()}
+            rare = {key for each in classes for key in getattr(each, "__optional_keys__", ())}  # of a class with `total=False`
+            hints = {key: NotRequired[hint] if key in rare else hint for key, hint in hints.items()}
             hints |= {f"{key}_why": str | None for key in reasons}
             name = name or _name_of(classes[0])
             if name in {each.__name__ for each in self.made.values()}:

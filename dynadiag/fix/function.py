@@ -20,7 +20,7 @@ from dynadiag.fix.result import FixResult
 from dynadiag.fix.session import FixOptions, fix
 from dynadiag.private_view.choosing import private_view, roots_of
 from dynadiag.private_view.consent import Apart
-from dynadiag.record.project import project_root
+from dynadiag.record.project_root import project_root
 
 _SCRIPT = """import sys
 

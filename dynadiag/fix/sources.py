@@ -10,7 +10,7 @@ from dynadiag.errors import EditError
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import read_small
 from dynadiag.model.report import Report
-from dynadiag.record.project import project_root
+from dynadiag.record.project_root import project_root
 
 _LONGEST_FILE = 4 << 20
 BOM: Final = "\ufeff"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from dynadiag.model.clauses import Clause
 from dynadiag.model.json_keys import NOT_WRITTEN, Count, Limits, ReasonIn, WrittenAs
@@ -154,13 +154,16 @@ class Fallback:
     advice: tuple[Advice, ...] = ()
 
 
-class EffectKeys(TypedDict):
-    """One effect of a mutation."""
-
+class _EveryEffectKeys(TypedDict):
     kind: str
     basis: str
     detail: str
-    condition: NotRequired[str]
+
+
+class EffectKeys(_EveryEffectKeys, total=False):
+    """One effect of a mutation."""
+
+    condition: str
 
 
 class SiteKeys(TypedDict):

@@ -20,7 +20,7 @@ from dynadiag.model.graph import Graph
 from dynadiag.model.run import Run
 from dynadiag.parity.replaying import ReadyGraph, Setting
 from dynadiag.parity.scenarios import Plan, make_plan
-from dynadiag.torch_compat.dynamo.options import left_out, usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import left_out, usable_options
 from dynadiag.torch_compat.dynamo.replaying import is_backend
 
 LARGEST_BYTES = 256 * 1024 * 1024

@@ -12,7 +12,7 @@ from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_settings, secret_values
 from dynadiag.record import packages
-from dynadiag.record.project import describe_project
+from dynadiag.record.project_root import describe_project
 
 _PREFIXES = ("TORCH", "PYTORCH", "CUDA", "OMP_")
 # torch reads CI: under it an alias that an operator does not declare is an error (torch/_functorch/config.py, 2.11 to 2.15).

@@ -18,7 +18,7 @@ from dynadiag.private_view.choosing import private_view, roots_of
 from dynadiag.private_view.view import View
 from dynadiag.record import Target
 from dynadiag.record import directory as run_directory
-from dynadiag.record.project import project_root
+from dynadiag.record.project_root import project_root
 from dynadiag.record.target import check_script
 from dynadiag.reduce.core.failure import SILENT, Said
 from dynadiag.reduce.core.verdict import is_proven
@@ -27,7 +27,7 @@ from dynadiag.reduce.sources.failing_script import NO_GRAPH_FAILED, NOT_CAPTURED
 from dynadiag.reduce.sources.recording import can_resume, capture_all_recorded, capture_recorded, captures_to_resume, is_script_job
 from dynadiag.reduce.sources.torch_repro import capture_script, is_torch_repro, not_saved
 from dynadiag.scratch import scratch
-from dynadiag.torch_compat.dynamo.options import left_out
+from dynadiag.torch_compat.dynamo.recorded_options import left_out
 from dynadiag.torch_compat.versions import require
 from dynadiag.trace.sources import is_recording, recording_at
 

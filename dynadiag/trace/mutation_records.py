@@ -1,7 +1,7 @@
 """What the records that tell of mutations add to a run, and the tensors that Dynamo met while it traced.
 
-These are in `describe_tensor` and `describe_source` (torch/_subclasses/meta_utils.py, 2.4 to 2.15). A training step has thousands of both, so
-those that torch prints as it does today are read by a pattern, in a fifth of the time.
+These are in `describe_tensor` and `describe_source` (torch/_subclasses/meta_utils.py, 2.4 to 2.15). A training step has thousands of both,
+so those that torch prints as it does today are read by a pattern, in a fifth of the time.
 """
 
 from __future__ import annotations

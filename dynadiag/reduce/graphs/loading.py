@@ -31,7 +31,7 @@ from dynadiag.torch_compat.dispatch.saved_values import from_saved
 from dynadiag.torch_compat.dynamo.backend import option_value
 from dynadiag.torch_compat.dynamo.backend_source import names_of
 from dynadiag.torch_compat.dynamo.compiling import has_option
-from dynadiag.torch_compat.dynamo.options import HARNESS
+from dynadiag.torch_compat.dynamo.recorded_options import HARNESS
 from dynadiag.trace import sizes
 
 _MOST_BYTES = 64 << 30

@@ -17,7 +17,7 @@ from dynadiag.model import Graph, Run
 from dynadiag.record import ownership
 from dynadiag.record.directory import MARKER, clear, is_ours, is_run_directory
 from dynadiag.reduce.sources.torch_repro import read_torch_repro, write_capture
-from dynadiag.torch_compat.dynamo.options import usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import usable_options
 from dynadiag.trace.records import scan
 from dynadiag.trace.sources import OpenLog, find_sources
 

@@ -18,7 +18,7 @@ from dynadiag.errors import NotRebuildableError, UnreadableInputError
 from dynadiag.files import read_small, write_inside
 from dynadiag.fx.source_text import DTYPE_NAMES
 from dynadiag.reduce.sources.torch_modules import ReadClass, arguments_of, contiguous, read_class
-from dynadiag.torch_compat.dynamo.options import usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import usable_options
 from dynadiag.trace import sizes
 
 _MODULES: Mapping[str, Literal["aot", "dynamo"]] = {

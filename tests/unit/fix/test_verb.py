@@ -16,7 +16,7 @@ from dynadiag.changes.edits import patch
 from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
 from dynadiag.fix import runs, session, writing
 from dynadiag.fix.baseline import check_script, script_of_module
-from dynadiag.record.project import project_root
+from dynadiag.record.project_root import project_root
 from dynadiag_cli.main import app
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import pytest
 
 from dynadiag.facts.user_frames import project_path
 from dynadiag.model import Run, RunInfo
-from dynadiag.record.project import describe_project
+from dynadiag.record.project_root import describe_project
 
 
 def names(monkeypatch, here, argv0, *files, prefixes=(), chosen=None):

@@ -7,7 +7,7 @@ import pytest
 
 from dynadiag.reduce.sources.recording import capture_recorded
 from dynadiag.reduce.sources.torch_repro import read_torch_repro
-from dynadiag.torch_compat.dynamo.options import is_usable, left_out, usable_options
+from dynadiag.torch_compat.dynamo.recorded_options import is_usable, left_out, usable_options
 
 GRAPH = 'class GraphModule(torch.nn.Module):\n    def forward(self, x: "f32[4][1]cpu"):\n        y = x.sin()\n        return (y,)\n'
 HOSTILE = {
