@@ -16,7 +16,7 @@ from dynadiag.import_watcher import ImportWatcher
 from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
-from dynadiag.torch_compat.dispatch import operators
+from dynadiag.torch_compat.dispatch import own_operators
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, registry, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import stacks, structured
@@ -261,7 +261,7 @@ class Recorder:
     def _on_library(self, library: ModuleType) -> None:
         """Operators that come later are known by their code when calls are compared."""
         if self._parity_calls:
-            operators.watch_library(library, self.hooks)
+            own_operators.watch_library(library, self.hooks)
 
     def _on_output_graph(self, output_graph: ModuleType) -> None:
         graphs.watch_graphs(output_graph, self.hooks, self.cost, self.work)

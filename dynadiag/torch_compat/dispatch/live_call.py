@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.torch_compat.dispatch.operators import TORCHS_OWN, library_kernels
+from dynadiag.torch_compat.dispatch.own_operators import TORCHS_OWN, library_kernels
 from dynadiag.torch_compat.dispatch.state import kept_global_state
 from dynadiag.torch_compat.dispatch.writes import declared_writes
 from dynadiag.torch_compat.trace.hooks import callback_switch

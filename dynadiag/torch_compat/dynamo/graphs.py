@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from dynadiag.torch_compat.dispatch.operators import operator_schemas
+from dynadiag.torch_compat.dispatch.own_operators import operator_schemas
 from dynadiag.torch_compat.dynamo.backend import name_backend
 from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
