@@ -166,7 +166,7 @@ def masked_text(text: str, note: Note | None = None) -> str:
     """The text with URLs' user info, tokens of known forms and `password=...` masked."""
     if len(text) < _SHORTEST or not may_hold_secret(text):
         return text
-    return _SAID.sub(partial(_said, note=note), _LOOKS.sub(partial(_looks, note=note), text))
+    return _SAID.sub(partial(_masked_match, note=note), _LOOKS.sub(partial(_looks, note=note), text))
 
 
 def may_hold_secret(text: str) -> bool:
@@ -283,7 +283,7 @@ _HEADS = {
 }
 
 
-def _said(match: re.Match[str], note: Note | None = None) -> str:
+def _masked_match(match: re.Match[str], note: Note | None = None) -> str:
     value, head = match["value"], match["head"]
     if _HARMLESS.fullmatch(value) or MASK in value:
         return match[0]

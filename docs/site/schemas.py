@@ -21,7 +21,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "cli")]
 
-from dynadiag.model.json_keys import NO_REASON, NOT_WRITTEN, KeysOf, Limits, ReasonIn, WrittenAs  # noqa: E402
+from dynadiag.model.json_keys import NO_REASON, NOT_WRITTEN, Bounds, KeysOf, ReasonIn, WrittenAs  # noqa: E402
 
 _WIDTH = 120
 _REASON = "dynadiag-reason"
@@ -65,7 +65,7 @@ class _Translation:
         for extra in extras:
             if isinstance(extra, str):
                 words["description"] = extra
-            elif isinstance(extra, Limits):
+            elif isinstance(extra, Bounds):
                 words |= {name: value for name, value in asdict(extra).items() if value is not None}
             elif extra is NO_REASON or isinstance(extra, ReasonIn):
                 words["extra_json_schema"] = {_REASON: "" if extra is NO_REASON else extra.key}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from dynadiag.bench.rounds import Budget
 from dynadiag.bench.verdict import Decision, SpeedVerdict
-from dynadiag.model.json_keys import Count, Limits
+from dynadiag.model.json_keys import Bounds, Count
 
 
 class SavedKeys(TypedDict):
@@ -34,7 +34,7 @@ class ArmResult:
     reason: str = ""
     unit: str = ""
     timed: Annotated[str, '"call", or "iteration" of a loop of a script (--variants): what one sample measures; open'] = "call"
-    samples_ms: list[Annotated[float, Limits(gt=0)]] = field(default_factory=list)
+    samples_ms: list[Annotated[float, Bounds(gt=0)]] = field(default_factory=list)
     device_samples_ms: list[float] = field(default_factory=list)
     calls_per_block: int | None = None
     median_ms: float | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynadiag.diff.graphs import compared_graphs
-from dynadiag.diff.result import Change, DiffResult, GuardChange, Kind, Place, Side, TimeChange
+from dynadiag.diff.result import DiffResult, FindingChange, GuardChange, Kind, Side, SourceLine, TimeChange
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.guard_sources import readable
@@ -50,7 +50,7 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
     if not old.run.frames and not new.run.frames:
         refuse_failed_start(new.run, "nothing was compared")
         raise NothingFoundError("nothing was compiled in either run, so there is nothing to compare")
-    changes: list[Change] = []
+    changes: list[FindingChange] = []
     same: dict[str, int] = {}
     for kind, entries in _KINDS.items():
         found, same[kind] = _compared(kind, old, new, entries)
@@ -87,7 +87,7 @@ def _two_ranks(old: Report, new: Report) -> str | None:
     return f"{group_in_words(found.groups[-1])} first differs from {group_in_words(found.groups[0])}: {difference_in_words(first)}"
 
 
-def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[Change], int]:
+def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[FindingChange], int]:
     """What came, what is gone, and what is more or less; and how many are as before."""
     before, after = entries(old), entries(new)
     torches = [next((process.torch for process in report.run.processes if process.torch), None) for report in (old, new)]
@@ -108,26 +108,26 @@ def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], 
     return changes, len(pairs) - len(moved)
 
 
-def _change(kind: Kind, what: str, was: _Entry | None, now: _Entry | None, old: Run, new: Run) -> Change:
+def _change(kind: Kind, what: str, was: _Entry | None, now: _Entry | None, old: Run, new: Run) -> FindingChange:
     told = now or was
     assert told is not None
-    return Change(
+    return FindingChange(
         kind=kind,
         what=what,  # type: ignore[arg-type]
         code=told.code,
         title=told.title,
-        old=None if was is None else _place(was.where, old),
-        new=None if now is None else _place(now.where, new),
+        old=None if was is None else _source_line(was.where, old),
+        new=None if now is None else _source_line(now.where, new),
         fingerprint=told.fingerprint,
         regression=what in ("gained", "worse") and told.regression,
         counts=None if was is None or now is None else (was.count or 0, now.count or 0),
     )
 
 
-def _place(where: Location | None, run: Run) -> Place | None:
+def _source_line(where: Location | None, run: Run) -> SourceLine | None:
     if where is None:
         return None
-    return Place(file=project_path(where.file, run), line=where.line, function=source_function(where.function), source=where.code)
+    return SourceLine(file=project_path(where.file, run), line=where.line, function=source_function(where.function), source=where.code)
 
 
 def _breaks(report: Report) -> list[_Entry]:

@@ -11,7 +11,7 @@ What = Literal["gained", "lost", "worse", "better"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SourceLine:
     """A line, its file as the project names it, and its source as recorded."""
 
     file: str
@@ -21,15 +21,15 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class FindingChange:
     """One thing that is in one run only, or that is more or less in the new one: `counts` has how many, such as recompiles, old and new."""
 
     kind: Annotated[Kind, "break, recompile, fallback, mutation or other"]
     what: Annotated[What, "gained, lost, worse or better"]
     code: Annotated[str, "the code of a finding; of a fallback its kind"]
     title: str
-    old: Place | None
-    new: Place | None
+    old: SourceLine | None
+    new: SourceLine | None
     fingerprint: str
     regression: bool
     counts: Annotated[tuple[int, int] | None, "of a recompiled function how often, old and new"] = None
@@ -103,7 +103,7 @@ class DiffResult:
 
     old: Side
     new: Side
-    changes: tuple[Change, ...]
+    changes: tuple[FindingChange, ...]
     same: Annotated[Mapping[str, int], "by kind, how many are in both runs and as before"]
     counts: Annotated[Mapping[str, tuple[int | None, int | None]], "totals of report.json's summary, old and new; null means not known"]
     graphs: tuple[GraphChange, ...]
@@ -118,7 +118,7 @@ class DiffResult:
     ] = None
 
     @property
-    def regressions(self) -> tuple[Change, ...]:
+    def regressions(self) -> tuple[FindingChange, ...]:
         """What is worse in the new run."""
         return tuple(change for change in self.changes if change.regression)
 

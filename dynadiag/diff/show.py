@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Literal, TypedDict
 
 import dynadiag
-from dynadiag.diff.result import Change, DiffResult, GraphChange, Place, Side
+from dynadiag.diff.result import DiffResult, FindingChange, GraphChange, Side, SourceLine
 from dynadiag.facts.wording import plural
 from dynadiag.render import finite_json
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
@@ -139,31 +139,31 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
         yield Section(title="Compile time", said=words, columns=(Column("function"), *sides), items=rows[:5])
 
 
-def _by_place(changes: Sequence[Change]) -> list[tuple[Change, int]]:
+def _by_place(changes: Sequence[FindingChange]) -> list[tuple[FindingChange, int]]:
     """The changes; of mutations that agree in code and places the first, and how many they are: an optimizer writes each parameter."""
-    groups: dict[tuple[object, ...], list[Change]] = {}
+    groups: dict[tuple[object, ...], list[FindingChange]] = {}
     for number, change in enumerate(changes):
         key = (change.what, change.code, change.old, change.new) if change.kind == "mutation" else (number,)
         groups.setdefault(key, []).append(change)
     return [(listed[0], len(listed)) for listed in groups.values()]
 
 
-def _change(entry: tuple[Change, int]) -> tuple[Cell, ...]:
+def _change(entry: tuple[FindingChange, int]) -> tuple[Cell, ...]:
     change, equal = entry
     tone: Tone = "bad" if change.regression else "good" if change.what in ("lost", "better") else "plain"
     counts = "" if change.counts is None else f": {change.counts[0]} -> {change.counts[1]}"
     more = f", and {equal - 1:,} more there" if equal > 1 else ""
     finding = (Part(change.code, code=True), Part(change.title, _WIDTH), Part(counts + more, before=""))
-    return (Part(_WORDS[change.what], tone=tone),), finding, _place(change.old), _place(change.new)
+    return (Part(_WORDS[change.what], tone=tone),), finding, _line_cell(change.old), _line_cell(change.new)
 
 
-def _beside(entry: tuple[Change, int]) -> tuple[Cell, ...]:
+def _beside(entry: tuple[FindingChange, int]) -> tuple[Cell, ...]:
     """The row of a page: one column less, so that old and new have the room."""
     what, finding, *sides = _change(entry)
     return (*what, *finding), *sides
 
 
-def _place(place: Place | None) -> Cell:
+def _line_cell(place: SourceLine | None) -> Cell:
     if place is None:
         return ()
     at = place.file if place.line is None else f"{place.file}:{place.line}"

@@ -135,11 +135,11 @@ class ProcessDigest:
         self.add(entry, "frame", "")
 
     def _break(self, entry: Entry) -> None:
-        kind, at = texts.break_mark(_said(entry))
+        kind, at = texts.break_mark(_payload_text(entry))
         self.add(entry, "break", f"graph break {kind}{at}", kind, at)
 
     def _recompile(self, entry: Entry) -> None:
-        text = _said(entry)
+        text = _payload_text(entry)
         if text.startswith("["):
             text = next((name for name in map(_text, _list(_json(entry))) if name is not None), "")
         reason = _REASON_PREFIX.sub("", text.partition("\n")[0]).partition("  #")[0].strip()
@@ -241,14 +241,14 @@ def _header(entry: Entry) -> Mapping[str, Any]:
     return _dict(json.loads(entry.rest.decode("utf-8", "replace")))
 
 
-def _said(entry: Entry) -> str:
+def _payload_text(entry: Entry) -> str:
     return texts.untab(entry.payload()).decode("utf-8", "replace")
 
 
 def _json(entry: Entry) -> Any:
     if entry.length > _LARGEST_JSON_BYTES:
         raise ValueError
-    return json.loads(_said(entry))
+    return json.loads(_payload_text(entry))
 
 
 def _dict(value: object) -> Mapping[str, Any]:

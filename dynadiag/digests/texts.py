@@ -117,13 +117,13 @@ def has_collectives(text: bytes) -> bool:
 
 def bare_graph(text: bytes, group: Groups) -> bytes:
     """A graph without comments, empty lines and ids; `group` gives the name of a process group that all ranks share."""
-    bare = _plain(_BLANK.sub(b"", _COMMENT.sub(b"", text)) if b"#" in text else text)
+    bare = _without_addresses(_BLANK.sub(b"", _COMMENT.sub(b"", text)) if b"#" in text else text)
     return _GROUP.sub(lambda found: group(found[1]), bare) if has_collectives(bare) else bare
 
 
 def graph_lines(payload: bytes) -> list[str]:
     """The lines of a graph as they are compared, but for the names of process groups."""
-    bare = _plain(_BLANK.sub(b"", _COMMENT.sub(b"", payload)))
+    bare = _without_addresses(_BLANK.sub(b"", _COMMENT.sub(b"", payload)))
     return [line.strip() for line in _text(bare).split("\n") if line.strip()]
 
 
@@ -134,7 +134,7 @@ def collectives_in(text: bytes, group: Groups) -> Iterator[tuple[str, str]]:
         name = (name[: -len(".default")] if name.endswith(".default") else name).rpartition(".")[2]
         if name != "wait_tensor":
             constants = b", ".join(_CONSTANT.findall(_GROUP.sub(lambda found: group(found[1]), arguments)))
-            yield name, _text(_plain(b" ".join((shape, constants))))
+            yield name, _text(_without_addresses(b" ".join((shape, constants))))
 
 
 def without_ids(code: bytes) -> bytes:
@@ -143,10 +143,10 @@ def without_ids(code: bytes) -> bytes:
 
 
 def _without_ids(code: bytes) -> bytes:
-    return _plain(_IDS.sub(rb"\1)", code))
+    return _without_addresses(_IDS.sub(rb"\1)", code))
 
 
-def _plain(code: bytes) -> bytes:
+def _without_addresses(code: bytes) -> bytes:
     """Text of a guard or graph without addresses and without the number of the rank's own device."""
     return _ADDRESS.sub(b"*", _OWN_DEVICE.sub(rb"\1*", code))
 

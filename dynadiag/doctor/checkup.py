@@ -180,12 +180,12 @@ def as_text(checkup: Checkup) -> str:
     rows = [*_version_rows(checkup), *_device_rows(checkup), *_tool_rows(checkup)]
     rows += [(name, value) for name, value in checkup.settings.items()]
     width = max(len(name) for name, _ in rows)
-    lines = [f"{_plain(name):<{width}}  {_plain(value)}" for name, value in rows]
-    lines += [f"missing: {_plain(line)}" for line in checkup.missing]
+    lines = [f"{_printable(name):<{width}}  {_printable(value)}" for name, value in rows]
+    lines += [f"missing: {_printable(line)}" for line in checkup.missing]
     return "\n".join(["```text", *lines, "```"])
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """Nothing that ends the fence or moves a terminal's cursor."""
     return "".join(char if char.isprintable() and char != "`" else "?" for char in text)
 

@@ -34,7 +34,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownProblems:
     """What is known of one program, the torch with which it was found, and the scheme of its fingerprints (0: of no number)."""
 
     torch: str = ""
@@ -46,9 +46,9 @@ class Known:
 class Baseline:
     """All of a baseline file, by program."""
 
-    programs: Mapping[str, Known] = field(default_factory=dict)
+    programs: Mapping[str, KnownProblems] = field(default_factory=dict)
 
-    def of(self, program: str) -> Known | None:
+    def of(self, program: str) -> KnownProblems | None:
         """What is known of a program; None for one that the file does not name."""
         return self.programs.get(program)
 
@@ -79,7 +79,7 @@ def read(path: Path) -> Baseline | None:
     return Baseline(programs={name: _known(path, name, value) for name, value in programs.items()})
 
 
-def _known(path: Path, program: str, value: Any) -> Known:
+def _known(path: Path, program: str, value: Any) -> KnownProblems:
     entries = value.get("problems") if isinstance(value, dict) else None
     if not isinstance(entries, list) or not isinstance(value.get("torch", ""), str):
         raise UnreadableInputError(f'the baseline {path} is damaged: {program!r:.80} has no list "problems"; {_REMAKE}')
@@ -89,7 +89,7 @@ def _known(path: Path, program: str, value: Any) -> Known:
     found = tuple(_entry(path, program, number, item) for number, item in enumerate(entries, start=1))
     if len({entry.fingerprint for entry in found}) < len(found):
         raise UnreadableInputError(f"the baseline {path} is damaged: {program!r:.80} has a fingerprint twice; {_REMAKE}")
-    return Known(torch=value.get("torch", ""), scheme=scheme, entries=found)
+    return KnownProblems(torch=value.get("torch", ""), scheme=scheme, entries=found)
 
 
 def _entry(path: Path, program: str, number: int, value: Any) -> Entry:

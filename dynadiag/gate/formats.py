@@ -176,12 +176,12 @@ def markdown(shown: Shown) -> str:
     head = f"### dynadiag check: {'failed' if result.failed else 'passed'}\n\n{named}: {prose(summary(shown).removeprefix('check: '))}.\n"
     parts = [head]
     if shown.told:
-        rows = [[_place(shown, problem), code(problem.code), prose(problem.title), prose(problem.fix or "")] for problem in shown.told]
+        rows = [[_line_code(shown, problem), code(problem.code), prose(problem.title), prose(problem.fix or "")] for problem in shown.told]
         parts.append(table(["Place", "Code", "Problem", "Fix"], rows) + "\n")
     through = [item for item in result.problems if item.status in ("known", "allowed")]
     if through:
         rows = [
-            [_place(shown, element), code(element.code), prose(element.title), prose(element.reason or "in the baseline")]
+            [_line_code(shown, element), code(element.code), prose(element.title), prose(element.reason or "in the baseline")]
             for element in through
         ]
         parts.append("Accepted:\n\n" + table(["Place", "Code", "Problem", "Why"], rows) + "\n")
@@ -189,7 +189,7 @@ def markdown(shown: Shown) -> str:
     return "\n".join(parts)
 
 
-def _place(shown: Shown, problem: Problem) -> str:
+def _line_code(shown: Shown, problem: Problem) -> str:
     line = problem.where.line if problem.where is not None else None
     return code(shown.file(problem) if line is None else f"{shown.file(problem)}:{line}")
 

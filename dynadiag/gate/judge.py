@@ -16,7 +16,7 @@ from dynadiag.facts.program_end import failure_of, refuse_missing_torch
 from dynadiag.facts.statements import statement_lines
 from dynadiag.facts.user_frames import project_path
 from dynadiag.facts.wording import listed, notebook_of, plural, script_arguments, unique
-from dynadiag.gate.baseline import Entry, Known
+from dynadiag.gate.baseline import Entry, KnownProblems
 from dynadiag.gate.comments import Allowance, allowances
 from dynadiag.gate.options import FAIL_ON, GateOptions
 from dynadiag.gate.result import GateResult, Limit, Problem, counted
@@ -28,7 +28,7 @@ _SEVERITIES = ("note", "warning", "error")
 _BREAKS, _RECOMPILES, _COPIES = ("GB", "DB"), ("DR",), frozenset({"copy_back", "extra_copy"})
 
 
-def judge(report: Report, options: GateOptions, *, known: Known | None, sources: Mapping[str, str]) -> GateResult:
+def judge(report: Report, options: GateOptions, *, known: KnownProblems | None, sources: Mapping[str, str]) -> GateResult:
     """The outcome for a report. `known` is the program's part of the baseline, `sources` the own files that are as recorded.
 
     Raises NothingFoundError when nothing was compiled, UnreadableInputError for a recording that is not complete, TorchUnsupportedError for
@@ -55,17 +55,17 @@ def judge(report: Report, options: GateOptions, *, known: Known | None, sources:
     )
 
 
-def entries_for(report: Report, result: GateResult, known: Known | None) -> tuple[Entry, ...]:
+def entries_for(report: Report, result: GateResult, known: KnownProblems | None) -> tuple[Entry, ...]:
     """What the baseline is to hold of this program from now on: of one that it knows only what it knows, else all that fails."""
     kept = ("known",) if known is not None else ("failed",)
     return tuple(
-        Entry(fingerprint=problem.fingerprint, code=problem.code, title=problem.title, **_place(problem, report))
+        Entry(fingerprint=problem.fingerprint, code=problem.code, title=problem.title, **_line_of_entry(problem, report))
         for problem in result.problems
         if problem.status in kept and problem.fingerprint is not None
     )
 
 
-def _place(problem: Problem, report: Report) -> dict[str, str]:
+def _line_of_entry(problem: Problem, report: Report) -> dict[str, str]:
     """Where a problem is, as an entry has it."""
     where = problem.where
     if where is None:
@@ -173,7 +173,7 @@ def _with_comments(report: Report, found: list[Problem], comments: Sequence[Allo
     return result, used
 
 
-def _with_baseline(report: Report, found: list[Problem], known: Known | None) -> tuple[list[Problem], list[Entry], int]:
+def _with_baseline(report: Report, found: list[Problem], known: KnownProblems | None) -> tuple[list[Problem], list[Entry], int]:
     """The problems with those known that the baseline has; what of it is gone; and how many were found again by other names."""
     if known is None:
         return found, [], 0
@@ -194,7 +194,7 @@ def _with_baseline(report: Report, found: list[Problem], known: Known | None) ->
     return result, gone, sum(marks[to] != known.entries[of].fingerprint for to, of in pairs.items())
 
 
-def _by_lines(report: Report, found: Sequence[Problem], known: Known, pairs: Mapping[int, int]) -> dict[int, int]:
+def _by_lines(report: Report, found: Sequence[Problem], known: KnownProblems, pairs: Mapping[int, int]) -> dict[int, int]:
     """The problems that fingerprints of another scheme do not tell, by code, function and line of source, each entry once.
 
     Files by their ends: until scheme 1 they were named from the folder that the program was started in.
@@ -202,7 +202,7 @@ def _by_lines(report: Report, found: Sequence[Problem], known: Known, pairs: Map
     left = {number: entry for number, entry in enumerate(known.entries) if number not in pairs.values()}
     more = {}
     for number, problem in enumerate(found):
-        place = _place(problem, report)
+        place = _line_of_entry(problem, report)
         same = (of for of, item in left.items() if item.code == problem.code and _is_same_place(place, asdict(item)))
         if number not in pairs and (first := next(same, None)) is not None:
             more[number] = first

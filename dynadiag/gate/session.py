@@ -60,13 +60,13 @@ def _updated(report: Report, options: GateOptions, path: Path, sources: Mapping[
     if known is None and failure_of(info) is not None:
         note = "the program failed, so it is not added to the baseline: what it would have shown later would be new for ever"
         return replace(result, notes=(*result.notes, note))
-    entries = baseline.Known(torch=result.torch or "", entries=entries_for(report, result, known))
+    entries = baseline.KnownProblems(torch=result.torch or "", entries=entries_for(report, result, known))
     others = {} if stored is None else {text: what for text, what in stored.programs.items() if text != name}
     baseline.write(path, baseline.Baseline(programs={**others, program_of(report): entries}))
     return judge(report, options, known=entries, sources=sources)
 
 
-def _known(stored: baseline.Baseline, report: Report) -> tuple[str | None, baseline.Known | None]:
+def _known(stored: baseline.Baseline, report: Report) -> tuple[str | None, baseline.KnownProblems | None]:
     """What a baseline knows of the program, and by which name."""
     name, earlier = program_of(report), earlier_program_of(report)
     known, before = stored.of(name), stored.of(earlier)

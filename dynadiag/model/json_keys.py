@@ -1,6 +1,6 @@
 """What dataclasses and typed dicts say of the JSON that is made of them, for the schemas in docs/: in `Annotated`, after the type.
 
-A text describes the key. `Limits` say which values it has. A type is what is written in place of the annotated one. Nothing of this is
+A text describes the key. `Bounds` say which values it has. A type is what is written in place of the annotated one. Nothing of this is
 looked at while a file is written: `docs/site/schemas.py` reads it.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 
 @dataclass(frozen=True)
-class Limits:
+class Bounds:
     """At least, more than, and at most; and the regular expression of a text."""
 
     ge: float | None = None
@@ -20,8 +20,8 @@ class Limits:
     pattern: str | None = None
 
 
-Count = Annotated[int, Limits(ge=0)]
-Share = Annotated[float, Limits(ge=0, le=1)]
+Count = Annotated[int, Bounds(ge=0)]
+Share = Annotated[float, Bounds(ge=0, le=1)]
 NOT_WRITTEN = type("NotWritten", (), {})
 """Of a field that is no key."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
 from dynadiag.model.clauses import Clause
-from dynadiag.model.json_keys import NOT_WRITTEN, Count, Limits, ReasonIn, WrittenAs
+from dynadiag.model.json_keys import NOT_WRITTEN, Bounds, Count, ReasonIn, WrittenAs
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
 from dynadiag.model.run import Guard, Run
@@ -65,7 +65,7 @@ class GraphBreak:
     no advice.
     """
 
-    id: Annotated[str, Limits(pattern="^b[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^b[0-9]+$")]
     fingerprint: str
     gb_id: Annotated[str | None, "torch's id of the kind of break"]
     category: str
@@ -108,7 +108,7 @@ class Change:
 class Recompile:
     """One recompilation and what changed."""
 
-    id: Annotated[str, Limits(pattern="^r[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^r[0-9]+$")]
     fingerprint: str
     frame: str
     reasons: tuple[str, ...]
@@ -139,7 +139,7 @@ class Transition:
 class Fallback:
     """Something that ran eagerly without being asked to, in which `processes` (none where that is not known)."""
 
-    id: Annotated[str, Limits(pattern="^x[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^x[0-9]+$")]
     fingerprint: str
     kind: Annotated[
         str,
@@ -186,7 +186,7 @@ class Mutation:
     then. `refusal` is what torch said when it refused the write. `unknown` maps a field that is None (or empty) to the reason.
     """
 
-    id: Annotated[str, Limits(pattern="^m[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^m[0-9]+$")]
     fingerprint: str
     code: str
     frame: str

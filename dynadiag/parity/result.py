@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from dynadiag.model import codes
-from dynadiag.model.json_keys import Limits
+from dynadiag.model.json_keys import Bounds
 from dynadiag.model.location import Location
 from dynadiag.passes.find_parity_replayed import plain_source
 
@@ -136,8 +136,8 @@ class ParityFinding:
     smallest that differs and `others` how many more do; `also` the other pairs of inputs of which it holds; `test` the file written for it.
     """
 
-    id: Annotated[str, Limits(pattern="^p[0-9]+$")]
-    code: Annotated[str, Limits(pattern="^DM[0-9]{2}$")]
+    id: Annotated[str, Bounds(pattern="^p[0-9]+$")]
+    code: Annotated[str, Bounds(pattern="^DM[0-9]{2}$")]
     title: str
     graph: str
     would: Annotated[str, "for which calls, in words"]

@@ -115,8 +115,8 @@ def machine_facts() -> dict[str, str]:
     libc = "-".join(text for text in platform.libc_ver() if text)
     # `platform.platform()` and `platform.architecture()` would start `uname` and `file` (Python 3.9 to 3.13).
     return {
-        "Is debug build": _said(version, "debug"),
-        "ROCm used to build PyTorch": _said(version, "hip"),
+        "Is debug build": _setting_text(version, "debug"),
+        "ROCm used to build PyTorch": _setting_text(version, "hip"),
         "OS": "-".join((system.sysname, system.release, system.machine, *(("with", libc) if libc else ()))),
         "Libc version": libc or "not known",
         "Python version": f"{platform.python_version()} ({64 if sys.maxsize > 2**32 else 32}-bit runtime)",
@@ -154,6 +154,6 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _said(module: Any, name: str) -> str:
+def _setting_text(module: Any, name: str) -> str:
     value = getattr(module, name, None)
     return "none" if value is None else str(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from dynadiag.model.digest import RankComparison
-from dynadiag.model.json_keys import Count, KeysOf, Limits, ReasonIn, Share
+from dynadiag.model.json_keys import Bounds, Count, KeysOf, ReasonIn, Share
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity
 from dynadiag.model.report import (
@@ -113,14 +113,14 @@ class RunKeys(TypedDict):
 class FrameKeys(TypedDict):
     """One compilation of one frame."""
 
-    id: Annotated[str, Limits(pattern="^f[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^f[0-9]+$")]
     compile_id: Annotated[str, 'torch\'s own spelling, "0/1"; repeats after a reset and in every process']
     process: Annotated[Count, "index into run.processes"]
     epoch: Annotated[Count, "how many calls of torch._dynamo.reset() came before"]
     attempt: Annotated[Count, "torch's number of the last attempt, from 0"]
     attempts: Count
     call: Annotated[
-        Annotated[int, Limits(ge=1)] | None,
+        Annotated[int, Bounds(ge=1)] | None,
         "during which call in its process of what torch.compile gave it was compiled, from 1; null where that was not recorded",
     ]
     name: str | None
@@ -138,7 +138,7 @@ class FrameKeys(TypedDict):
 class GraphKeys(TypedDict):
     """One captured graph."""
 
-    id: Annotated[str, Limits(pattern="^g[0-9]+$")]
+    id: Annotated[str, Bounds(pattern="^g[0-9]+$")]
     frame: str
     kind: Annotated[str, "dynamo, aot_joint, aot_forward, aot_backward, aot_inference, post_grad; open enum"]
     attempt: Count

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import matched
-from dynadiag.sweep.rows import WELL, Finding, Row
+from dynadiag.sweep.rows import WELL, Finding, TaskRow
 
 What = Literal["worse", "better"]
 _GRAVE = ("error", "warning")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class RowChange:
     """One difference between two rows of a program. `kind` is "status" or "finding"; `finding` is the one that came or went."""
 
     subject: str
@@ -34,18 +34,18 @@ class SweepComparison:
 
     pairs: Annotated[int, "tasks that both sweeps have"]
     unchanged: int
-    changes: tuple[Change, ...] = field(default=())
+    changes: tuple[RowChange, ...] = field(default=())
     only_old: tuple[str, ...] = ()
     only_new: tuple[str, ...] = ()
     torch: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
-    def regressions(self) -> tuple[Change, ...]:
+    def regressions(self) -> tuple[RowChange, ...]:
         """What is worse."""
         return tuple(change for change in self.changes if change.what == "worse")
 
 
-def compare(old: Sequence[Row], new: Sequence[Row], arms: tuple[str, str] | None = None) -> SweepComparison:
+def compare(old: Sequence[TaskRow], new: Sequence[TaskRow], arms: tuple[str, str] | None = None) -> SweepComparison:
     """Rows of the same subject, verb and arm compared; `arms` compares one arm of the old side with one of the new side.
 
     A finding of severity "note" is never a regression. Raises NothingFoundError where no task is in both.
@@ -67,15 +67,15 @@ def compare(old: Sequence[Row], new: Sequence[Row], arms: tuple[str, str] | None
     )
 
 
-def _by_task(rows: Sequence[Row], arm: str | None) -> dict[tuple[str, str, str], Row]:
+def _by_task(rows: Sequence[TaskRow], arm: str | None) -> dict[tuple[str, str, str], TaskRow]:
     return {(row.subject, row.verb, "" if arm else row.arm): row for row in rows if arm in (None, row.arm)}
 
 
-def _versions(rows: Iterable[Row]) -> tuple[str, ...]:
+def _versions(rows: Iterable[TaskRow]) -> tuple[str, ...]:
     return tuple(sorted({row.torch or "unknown" for row in rows}))
 
 
-def _changes(old: Row, new: Row) -> list[Change]:
+def _changes(old: TaskRow, new: TaskRow) -> list[RowChange]:
     names: dict[str, Any] = {"subject": new.subject, "arm": new.arm, "verb": new.verb}
     if old.status != new.status:
         # What was skipped or failed has no findings to compare.
@@ -85,7 +85,7 @@ def _changes(old: Row, new: Row) -> list[Change]:
         if not worse and not better:
             worse, better = old.status == "done", new.status == "done"
         what: What = "worse" if worse or not better else "better"
-        return [Change(**names, what=what, kind="status", old=said[0], new=said[1])]
+        return [RowChange(**names, what=what, kind="status", old=said[0], new=said[1])]
     was, now = (tuple(finding for finding in row.findings if finding.severity in _GRAVE) for row in (old, new))
     prints = [[item.fingerprint or f"{item.code}-{item.title}" for item in side] for side in (was, now)]
     there = frozenset(word.split("-")[2] for word in prints[0] if word.count("-") >= 4)  # no function counts as renamed: nobody knows here
@@ -93,8 +93,8 @@ def _changes(old: Row, new: Row) -> list[Change]:
     gone = [element for number, element in enumerate(was) if number not in pairs.values()]
     came = [entry for number, entry in enumerate(now) if number not in pairs]
     return [
-        *(Change(**names, what="worse", kind="finding", old="", new=one.title, finding=one) for one in came),
-        *(Change(**names, what="better", kind="finding", old=one.title, new="", finding=one) for one in gone),
+        *(RowChange(**names, what="worse", kind="finding", old="", new=one.title, finding=one) for one in came),
+        *(RowChange(**names, what="better", kind="finding", old=one.title, new="", finding=one) for one in gone),
     ]
 
 

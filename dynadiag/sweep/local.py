@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from dynadiag.errors import UsageError
-from dynadiag.sweep.rows import Row
+from dynadiag.sweep.rows import TaskRow
 from dynadiag.sweep.tasks import Task
 
-Perform = Callable[[Task, tuple[str, ...] | None, Callable[[], bool]], Row]
+Perform = Callable[[Task, tuple[str, ...] | None, Callable[[], bool]], TaskRow]
 """Runs a task with GPUs of these ids; it ends the task and raises once the callable says that the sweep is given up."""
 _NVIDIA_SMI_S = 30.0
 
 
-def run_locally(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
+def run_locally(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Iterator[tuple[Task, TaskRow | OSError]]:
     """Each task with its row, as they end. A task waits until as many GPUs are free as its arm asks for.
 
     When the iteration is given up (Ctrl-C, an error), what runs is ended and no further task starts. Raises UsageError for more GPUs than
@@ -28,7 +28,7 @@ def run_locally(tasks: Sequence[Task], perform: Perform, *, workers: int) -> Ite
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
         waiting.put(task)
-    ended: queue.SimpleQueue[tuple[Task, Row | BaseException]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[Task, TaskRow | BaseException]] = queue.SimpleQueue()
     closed = threading.Event()
 
     def work() -> None:

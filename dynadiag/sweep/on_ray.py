@@ -15,7 +15,7 @@ from dynadiag.errors import UsageError
 from dynadiag.files import make_folder_inside, read_small, write_inside
 from dynadiag.scratch import scratch
 from dynadiag.sweep.perform import OUTPUT, Limits, perform
-from dynadiag.sweep.rows import Row
+from dynadiag.sweep.rows import TaskRow
 from dynadiag.sweep.tasks import Task
 
 KEPT = (OUTPUT, "report.html", "report.json", "report.md", "parity.json", "bench.json", "fix.json", "fixes.patch")
@@ -28,7 +28,7 @@ _CONNECT_S = 10.0
 
 def run_on_ray(
     tasks: Sequence[Task], folder: Path, limits: Limits, *, address: str | None, cpus: float
-) -> Iterator[tuple[Task, Row | OSError]]:
+) -> Iterator[tuple[Task, TaskRow | OSError]]:
     """Each task with its row, as they end; its files are in `folder` then. `address` None starts a Ray of our own on this machine.
 
     A task whose node is lost runs again on another one, three times at most; then its row says "lost". `cpus` are reserved for each task.
@@ -77,7 +77,7 @@ def _refuse_silence(address: str | None) -> None:
         raise UsageError(f"no Ray cluster can be used at {address}: {error}") from None
 
 
-def _perform(task: Task, limits: Limits) -> tuple[Row, dict[str, bytes]]:
+def _perform(task: Task, limits: Limits) -> tuple[TaskRow, dict[str, bytes]]:
     """On a node: the row, and the files that are worth to be kept."""
     with scratch("task") as there:
         row = perform(task, there / "run", limits)
@@ -88,9 +88,9 @@ def _perform(task: Task, limits: Limits) -> tuple[Row, dict[str, bytes]]:
         return row, files
 
 
-def _taken(ray: Any, reference: Any, task: Task, folder: Path) -> Row | OSError:
+def _taken(ray: Any, reference: Any, task: Task, folder: Path) -> TaskRow | OSError:
     try:
-        given: tuple[Row, dict[str, bytes]] = ray.get(reference)
+        given: tuple[TaskRow, dict[str, bytes]] = ray.get(reference)
         row, files = given
     except ray.exceptions.RayTaskError as error:  # our own part failed there, such as for want of room
         if isinstance(error.cause, OSError):
@@ -98,7 +98,7 @@ def _taken(ray: Any, reference: Any, task: Task, folder: Path) -> Row | OSError:
         raise
     except ray.exceptions.RayError as error:
         said = " ".join(str(error).split())[:300]
-        return Row(
+        return TaskRow(
             key=task.key, subject=task.subject, suite=task.suite, arm=task.arm.name, verb=task.verb, settings=task.arm.settings,
             status="lost", reason=f"{type(error).__name__} after {_RETRIES} further tries: {said}",
         )  # fmt: skip

@@ -22,7 +22,7 @@ from dynadiag.json_lines import parsed
 from dynadiag.record.processes import end_orphans
 from dynadiag.scratch import scratch
 from dynadiag.sweep.inside.subject import CANNOT
-from dynadiag.sweep.rows import Finding, Row, Status
+from dynadiag.sweep.rows import Finding, Status, TaskRow
 from dynadiag.sweep.tasks import Task
 
 _MARK = "DYNADIAG_TASK"
@@ -57,7 +57,7 @@ def perform(
     limits: Limits,
     gpus: tuple[str, ...] | None = None,
     given_up: Callable[[], bool] = lambda: False,
-) -> Row:
+) -> TaskRow:
     """Run the task to its end, with its files in `folder`; whatever happens to it is the row that comes back.
 
     `gpus` are the ids of the GPUs that it gets; None leaves the environment as it is. Raises OSError where `folder` cannot be written, and
@@ -248,11 +248,11 @@ def _last_line(tail: bytes) -> str | None:
     return f"{said}: {inner[-1]}"[:500] if inner else said[:500]
 
 
-def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: Status, reason: str | None, started: datetime) -> Row:
+def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: Status, reason: str | None, started: datetime) -> TaskRow:
     versions = dict(task.versions)
     summary = ((report or {}).get("summary") or {}) if task.verb == "explain" else {}
     work = (report or {}).get("compiled_work") or {}
-    return Row(
+    return TaskRow(
         key=task.key,
         subject=task.subject,
         suite=task.suite,

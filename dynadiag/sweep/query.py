@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.files import write_inside
 from dynadiag.scratch import scratch
-from dynadiag.sweep.rows import JOURNAL, WELL, Row
+from dynadiag.sweep.rows import JOURNAL, WELL, TaskRow
 
 PARQUET = "rows.parquet"
 _SHORT = "regexp_replace(finding.file, '^.*/(site|dist)-packages/', '')"
@@ -54,7 +54,7 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
 
 
-def query(rows: Sequence[Row], sql: str) -> Table:
+def query(rows: Sequence[TaskRow], sql: str) -> Table:
     """What the SQL, or the view of that name, gives of the table `rows` and the views. The SQL reaches no file and no network.
 
     Raises UsageError without DuckDB, and for SQL that DuckDB does not take.
@@ -70,7 +70,7 @@ def query(rows: Sequence[Row], sql: str) -> Table:
         raise UsageError(f"the query failed: {' '.join(str(error).split())[:500]}") from None
 
 
-def write_parquet(rows: Sequence[Row], folder: Path) -> Path | None:
+def write_parquet(rows: Sequence[TaskRow], folder: Path) -> Path | None:
     """Write the rows as `rows.parquet` in the folder; None where DuckDB is not installed. Raises OutputError."""
     try:
         connection = _connection(rows)
@@ -93,12 +93,12 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def _connection(rows: Sequence[Row]) -> Any:
+def _connection(rows: Sequence[TaskRow]) -> Any:
     """A database in memory with the table `rows` and the views."""
     connection = _duckdb().connect(":memory:")
     with scratch("query") as there:
         journal = write_inside(there, JOURNAL, (json.dumps(asdict(row)) + "\n" for row in rows))
-        spec = "{" + ", ".join(f"'{name}': '{_sql_type(hint)}'" for name, hint in get_type_hints(Row).items()) + "}"
+        spec = "{" + ", ".join(f"'{name}': '{_sql_type(hint)}'" for name, hint in get_type_hints(TaskRow).items()) + "}"
         connection.execute(
             "CREATE TABLE rows AS SELECT * FROM"
             f" read_json(?, format = 'newline_delimited', columns = {spec}, maximum_object_size = {_LONGEST_ROW})",

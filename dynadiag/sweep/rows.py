@@ -47,7 +47,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TaskRow:
     """What came of one task. Seconds of the task's processes; `memory_mb` of them together, as seen every half second.
 
     `verdict` is that of `parity`, `bench` and `fix`, whose exit status is 1 for a bad one. The counts are those of `report.json`, None
@@ -102,7 +102,7 @@ def is_sweep(folder: Path) -> bool:
     return False
 
 
-def append(folder: Path, row: Row) -> None:
+def append(folder: Path, row: TaskRow) -> None:
     """Add a row behind the last whole line. Raises OSError, and then the journal is as it was."""
     path = folder / JOURNAL
     whole = _whole_bytes(path)
@@ -137,9 +137,9 @@ def _whole_bytes(path: Path) -> int:
     return 0
 
 
-def read(folder: Path) -> list[Row]:
+def read(folder: Path) -> list[TaskRow]:
     """The rows of a sweep, each key once (its last row), in the order in which they came. Raises UnreadableInputError for no sweep."""
-    found: dict[str, Row] = {}
+    found: dict[str, TaskRow] = {}
     try:
         with (folder / JOURNAL).open("rb") as stream:
             for line in stream:
@@ -152,9 +152,9 @@ def read(folder: Path) -> list[Row]:
     return list(found.values())
 
 
-def merged(folders: Iterable[Path]) -> list[Row]:
+def merged(folders: Iterable[Path]) -> list[TaskRow]:
     """The rows of several sweeps (the shards of one), each key once; of two with one key the one that did not fail."""
-    found: dict[str, Row] = {}
+    found: dict[str, TaskRow] = {}
     for folder in folders:
         for row in read(folder):
             if row.key not in found or found[row.key].status not in WELL:
@@ -162,20 +162,20 @@ def merged(folders: Iterable[Path]) -> list[Row]:
     return list(found.values())
 
 
-def earlier_and_latest(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+def earlier_and_latest(rows: Iterable[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
     """Of each task that ran with several versions (of torch, of its library, of its script) the row before the last one, and the last."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    found: dict[tuple[str, str, str], list[TaskRow]] = {}
     for row in rows:
         found.setdefault((row.subject, row.arm, row.verb), []).append(row)
     return [listed[-2] for listed in found.values() if len(listed) > 1], [listed[-1] for listed in found.values()]
 
 
-def _row(message: dict[str, Any] | None) -> Row | None:
+def _row(message: dict[str, Any] | None) -> TaskRow | None:
     """A row whose values have the types that they should have; None for a line that is none."""
     if message is None or message.get("format") != FORMAT:
         return None
     findings = message.get("findings")
-    row = _converted(message | {"findings": []}, Row)
+    row = _converted(message | {"findings": []}, TaskRow)
     found = (_converted(item, Finding) for item in (findings if isinstance(findings, list) else ()))
     return row and replace(row, findings=tuple(item for item in found if item is not None))
 
@@ -190,15 +190,15 @@ def _converted(value: Any, kind: type[_Kind]) -> _Kind | None:
 _NUMBERS = re.compile(r"0x[0-9a-f]+|(?<![\w.])\d+(?:\.\d+)?(?![\w])")
 
 
-def groups_of(rows: Iterable[Row]) -> list[list[Row]]:
+def groups_of(rows: Iterable[TaskRow]) -> list[list[TaskRow]]:
     """Rows that did not end well, equal failures together: the same end and reason but for free-standing numbers. Largest groups first."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[TaskRow]] = {}
     for row in rows:
         if row.status not in WELL:
             found.setdefault((row.status, _NUMBERS.sub("N", row.reason or "")), []).append(row)
     return sorted(found.values(), key=len, reverse=True)
 
 
-def statuses(rows: Iterable[Row]) -> list[tuple[Status, int]]:
+def statuses(rows: Iterable[TaskRow]) -> list[tuple[Status, int]]:
     """How many rows ended how, the most first."""
     return Counter(row.status for row in rows).most_common()

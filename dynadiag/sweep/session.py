@@ -17,7 +17,7 @@ from dynadiag.record.guardian import guarded
 from dynadiag.sweep import local, on_ray, rows
 from dynadiag.sweep.matrix import Matrix
 from dynadiag.sweep.perform import Limits, perform
-from dynadiag.sweep.rows import WELL, Row, groups_of
+from dynadiag.sweep.rows import WELL, TaskRow, groups_of
 from dynadiag.sweep.tasks import Task, tasks_of, to_minify
 
 TASKS = "tasks"
@@ -47,7 +47,7 @@ class SweepState:
 
     folder: Path
     tasks: tuple[Task, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TaskRow, ...]
     before: int
     unwritten: tuple[str, ...] = field(default=())
 
@@ -57,7 +57,7 @@ class SweepState:
         return len({task.key for task in self.tasks} - {row.key for row in self.rows})
 
     @property
-    def failed(self) -> tuple[Row, ...]:
+    def failed(self) -> tuple[TaskRow, ...]:
         """The rows of tasks that did not end well."""
         return tuple(row for row in self.rows if row.status not in WELL)
 
@@ -110,7 +110,7 @@ def _run(missing: Sequence[Task], state: SweepState, matrix: Matrix, options: Sw
     return state
 
 
-def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepOptions) -> Iterable[tuple[Task, Row | OSError]]:
+def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepOptions) -> Iterable[tuple[Task, TaskRow | OSError]]:
     if not missing:
         return ()
     limits = Limits(timeout_s=matrix.timeout_s, memory_bytes=matrix.memory_bytes or _fair_share(options.workers))
@@ -121,8 +121,8 @@ def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepO
     return _local(missing, folder, limits, options.workers)
 
 
-def _local(missing: Sequence[Task], folder: Path, limits: Limits, workers: int) -> Iterator[tuple[Task, Row | OSError]]:
-    def run_one(task: Task, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> Row:
+def _local(missing: Sequence[Task], folder: Path, limits: Limits, workers: int) -> Iterator[tuple[Task, TaskRow | OSError]]:
+    def run_one(task: Task, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> TaskRow:
         shutil.rmtree(folder / TASKS / task.key, ignore_errors=True)  # what an earlier try left there
         return perform(task, folder / TASKS / task.key, limits, gpus, given_up)
 

@@ -18,9 +18,9 @@ from dynadiag.render import finite_json
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 from dynadiag.render.html import page as html_page
 from dynadiag.render.sanitise import clean, json_escaped
-from dynadiag.sweep.compare import Change, SweepComparison
+from dynadiag.sweep.compare import RowChange, SweepComparison
 from dynadiag.sweep.query import Table
-from dynadiag.sweep.rows import WELL, Row, groups_of, statuses
+from dynadiag.sweep.rows import WELL, TaskRow, groups_of, statuses
 from dynadiag.sweep.session import TASKS, SweepState
 
 _MOST_SHOWN = 20
@@ -74,7 +74,7 @@ def _word(status: str) -> str:
     return _WORDS.get(status, status)
 
 
-def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterator[Section]:
+def _sections(rows: Sequence[TaskRow], failed: Sequence[TaskRow], folder: str) -> Iterator[Section]:
     yield _arms(rows)
     if any(row.findings for row in rows):
         yield _commonest(rows, folder)
@@ -98,8 +98,8 @@ def _sections(rows: Sequence[Row], failed: Sequence[Row], folder: str) -> Iterat
         )
 
 
-def _arms(rows: Sequence[Row]) -> Section:
-    groups: dict[tuple[str, str], list[Row]] = {}
+def _arms(rows: Sequence[TaskRow]) -> Section:
+    groups: dict[tuple[str, str], list[TaskRow]] = {}
     for row in rows:
         groups.setdefault((row.arm, row.verb), []).append(row)
     return Section(
@@ -117,7 +117,7 @@ def _arms(rows: Sequence[Row]) -> Section:
     )
 
 
-def _commonest(rows: Sequence[Row], folder: str) -> Section:
+def _commonest(rows: Sequence[TaskRow], folder: str) -> Section:
     codes: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         for finding in row.findings:
@@ -139,7 +139,7 @@ def _commonest(rows: Sequence[Row], folder: str) -> Section:
     )
 
 
-def _failures(failed: Sequence[Row], folder: str) -> Section:
+def _failures(failed: Sequence[TaskRow], folder: str) -> Section:
     grouped = groups_of(failed)
     return Section(
         title="Failures, equal ones together",
@@ -162,12 +162,12 @@ def _rest(listed: Sequence[object], how: str) -> str:
     return "" if len(listed) <= _MOST_SHOWN else f"{len(listed) - _MOST_SHOWN} more: {how}"
 
 
-def _few(rows: Sequence[Row]) -> list[str]:
+def _few(rows: Sequence[TaskRow]) -> list[str]:
     names = list(dict.fromkeys(row.subject for row in rows))
     return names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
 
 
-def _arm_row(arm: str, verb: str, rows: Sequence[Row]) -> tuple[Cell, ...]:
+def _arm_row(arm: str, verb: str, rows: Sequence[TaskRow]) -> tuple[Cell, ...]:
     return cells(
         arm,
         verb,
@@ -206,7 +206,7 @@ def page_of(state: SweepState) -> str:
     )
 
 
-def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
+def _cell(state: SweepState, row: TaskRow | None) -> dict[str, Any]:
     if row is None:
         return {"word": "", "said": "", "whole": "", "href": None, "tone": "plain"}
     place = state.folder / TASKS / row.key
@@ -227,7 +227,7 @@ def _cell(state: SweepState, row: Row | None) -> dict[str, Any]:
     }
 
 
-def _tone(row: Row, *, clean_run: bool) -> Tone:
+def _tone(row: TaskRow, *, clean_run: bool) -> Tone:
     """Green is what was seen to be well: graphs that were compared and are equal, a run with nothing to tell."""
     if row.status not in WELL:
         return "bad"
@@ -311,7 +311,7 @@ def document_of_comparison(found: SweepComparison, old: str, new: str) -> Docume
     return Document(title="dynadiag sweep diff", facts=tuple(facts), headlines=(head,), sections=tuple(sections), name="--format json")
 
 
-def _counts(changes: Sequence[Change]) -> str:
+def _counts(changes: Sequence[RowChange]) -> str:
     ends = sum(change.kind == "status" for change in changes)
     told = [plural(ends, "task") + " that ended in another way"] if ends else []
     if len(changes) > ends:
@@ -319,7 +319,7 @@ def _counts(changes: Sequence[Change]) -> str:
     return ", ".join(told)
 
 
-def _change(change: Change) -> tuple[Cell, ...]:
+def _change(change: RowChange) -> tuple[Cell, ...]:
     code = () if change.finding is None else (Part(change.finding.code, code=True),)
     return (*cells(change.subject, change.arm, change.verb), code, (Part(change.old, _WIDTH),), (Part(change.new, _WIDTH),))
 
@@ -338,7 +338,7 @@ class SweepKeys(TypedDict):
     done_before: Annotated[Count, "tasks that had a row before this call"]
     counts: Annotated[Mapping[str, int], "rows by status"]
     unwritten: Annotated[list[str], "tasks that ran and whose row could not be written"]
-    rows: Annotated[list[dict[str, Any]], list[Row]]
+    rows: Annotated[list[dict[str, Any]], list[TaskRow]]
 
 
 class QueryKeys(TypedDict):

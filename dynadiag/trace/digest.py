@@ -179,7 +179,7 @@ def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, tuple[DigestE
         return None
     except OSError as error:
         raise DistrustError(f"cannot be read ({error.strerror})") from None
-    read = _Reading(log, Room(room_bytes), known)
+    read = _DigestReading(log, Room(room_bytes), known)
     try:
         read.lines(data.split(b"\n")[:-1])  # a process that was killed may have left half a line
     except ValueError:
@@ -189,7 +189,7 @@ def recorded_digest(log: Path, room_bytes: int, known: dict[bytes, tuple[DigestE
 
 def bytes_told(log: Path) -> int:
     """How much of a log the digest beside it stands for; 0 without one that can be read. A log that is shorter was cut since."""
-    reading = _Reading(log, Room(0), {})
+    reading = _DigestReading(log, Room(0), {})
     try:
         reading.lines(read_small(log.with_name(digest_name(log.name)), _LARGEST_BYTES).split(b"\n")[:-1])
     except (OSError, ValueError, DistrustError):
@@ -197,7 +197,7 @@ def bytes_told(log: Path) -> int:
     return reading.end
 
 
-class _Reading:
+class _DigestReading:
     """One digest while it is read: what it tells, and how far it stands for the log."""
 
     def __init__(self, log: Path, room: Room, known: dict[bytes, tuple[DigestEvent, ...]]) -> None:

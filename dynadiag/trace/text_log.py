@@ -101,7 +101,7 @@ class TextReader:
             match = (_ANY_RANK if self.loose else _NO_RANK).search(block, position)
             begin = match.end() if match is not None else end + 2
             if begin > position + 1:
-                self._plain(block, position + 1, begin - 1, offset - 1, may_warn=may_warn)
+                self._take_bare_lines(block, position + 1, begin - 1, offset - 1, may_warn=may_warn)
             if match is None:
                 return
             self.allowance -= 1
@@ -184,7 +184,7 @@ class TextReader:
         else:
             message.add_lines((_PREFIXES_OF_TORCH if b"rank" in run[1] else _PREFIXES).sub(b"", run[0]))
 
-    def _plain(self, block: bytes, begin: int, end: int, base: int, *, may_warn: bool) -> None:
+    def _take_bare_lines(self, block: bytes, begin: int, end: int, base: int, *, may_warn: bool) -> None:
         """Bare lines that begin no message: they go on with an open one. `may_warn`: the warnings of 2022 may stand anywhere in a line."""
         while may_warn and (warning := OLD_WARNING.search(block, begin, end)) is not None:
             first = block.rfind(b"\n", begin, warning.start()) + 1 or begin
@@ -215,7 +215,7 @@ class TextReader:
         if message is None and (self.events.only_counts(prefix, text) or not (prefix.known or starts_message(text, bare=True))):
             return
         if message is not None:
-            self.events.take(message.prefix, message.lines, self._place(message))
+            self.events.take(message.prefix, message.lines, self._span_in_log(message))
         if len(self.open) >= _MOST_OPEN:
             self.end()
         self.open[writer] = Message(prefix, offset, offset + length, [text])
@@ -238,12 +238,12 @@ class TextReader:
             return True
         return goes_on and not starts_message(text, bare=not prefix.known)
 
-    def _place(self, message: Message) -> tuple[int, int] | None:
+    def _span_in_log(self, message: Message) -> tuple[int, int] | None:
         return (message.begin, message.end - message.begin) if message.whole and not self.moved else None
 
     def end(self) -> None:
         """The log is at its end: what is still open is complete."""
         for message in self.open.values():
-            self.events.take(message.prefix, message.lines, self._place(message))
+            self.events.take(message.prefix, message.lines, self._span_in_log(message))
         self.open.clear()
         self.loose = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from dynadiag.model.json_keys import NO_REASON, Count, Limits, ReasonIn
+from dynadiag.model.json_keys import NO_REASON, Bounds, Count, ReasonIn
 
-_Seconds = Annotated[float, Limits(ge=0)]
+_Seconds = Annotated[float, Bounds(ge=0)]
 
 
 class SignatureKeys(TypedDict):
@@ -69,7 +69,7 @@ class FlakyKeys(TypedDict):
     failed: Count
     of: Count
     repeats: Annotated[Count, "number of runs after which a candidate counts as passing"]
-    wrong_verdict_at_most: Annotated[float, Limits(ge=0)]
+    wrong_verdict_at_most: Annotated[float, Bounds(ge=0)]
 
 
 class OtherFailureKeys(TypedDict):

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
-from dynadiag.gate.baseline import Baseline, Entry, Known, read, write
+from dynadiag.gate.baseline import Baseline, Entry, KnownProblems, read, write
 
 MARK = "38053-6fb5d31f-2813f0-86e27a-cc92b3"
 WHOLE = Baseline(
     programs={
-        "train.py": Known(
+        "train.py": KnownProblems(
             torch="2.15.0", entries=(Entry(fingerprint=MARK, code="GB0059", file="train.py", function="step", source="print(1)"),)
         ),
-        "-m pkg.eval": Known(),
+        "-m pkg.eval": KnownProblems(),
     }
 )
 

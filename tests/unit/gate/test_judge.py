@@ -6,7 +6,7 @@ import pytest
 
 from dynadiag.errors import NothingFoundError, TorchUnsupportedError, UnreadableInputError, UsageError
 from dynadiag.facts.fingerprint import SCHEME
-from dynadiag.gate.baseline import Known
+from dynadiag.gate.baseline import KnownProblems
 from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
 from dynadiag.gate.options import GateOptions
 from dynadiag.model import run as m
@@ -147,7 +147,7 @@ def test_a_comment_in_a_string_or_in_a_library_is_none():
 def known_after(of, **options):
     found = report(of)
     result = judged(found, **options)
-    return Known(torch="2.15.0", entries=entries_for(found, result, None))
+    return KnownProblems(torch="2.15.0", entries=entries_for(found, result, None))
 
 
 def test_a_baseline_with_fingerprints_of_another_scheme_is_matched_by_lines_and_a_note_says_so():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynadiag.sweep.rows import Finding, Row
+from dynadiag.sweep.rows import Finding, TaskRow
 
 PROGRAM = """
 import ctypes, os, subprocess, sys, time
@@ -21,7 +21,7 @@ if what == "count": open(sys.argv[2], "a").write("x")
 
 def row_of(key="k1", **changed):
     values = {"key": key, "subject": f"{key}.py", "suite": "", "arm": "default", "verb": "explain", "status": "done", "torch": "2.15.0"}
-    return Row(**{**values, **changed})
+    return TaskRow(**{**values, **changed})
 
 
 def finding(code="GB0059", severity="warning", fingerprint="38053-6fb5d31f-2813f0-86e27a-cc92b3", **changed):
