@@ -17,7 +17,7 @@ from dynadiag.bench.inside.reference import Expected, begin_alike, collect, prim
 from dynadiag.bench.inside.results import compare_all
 from dynadiag.bench.inside.script_step import ScriptStep
 from dynadiag.bench.inside.shapes import ShapeReplay
-from dynadiag.bench.inside.steps import CallUnit, Step
+from dynadiag.bench.inside.steps import CallUnit, TimedStep
 from dynadiag.bench.inside.timing import Block, Timer
 from dynadiag.bench.inside.work import saved_for_backward, step_work
 from dynadiag.capture.reach import State, cuda_in_use, seed_generators
@@ -67,7 +67,7 @@ class Arm:
 
     name: str
     switch: CompileSwitch
-    step: Step
+    step: TimedStep
     timer: Timer
     cuda: bool
     shared: bool = False

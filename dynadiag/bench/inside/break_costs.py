@@ -20,7 +20,7 @@ from dynadiag.bench.inside.joining import CannotJoinError, JoinedPart, Replay, j
 from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.probing import regions_entered
 from dynadiag.bench.inside.results import tensors_in
-from dynadiag.bench.inside.steps import CallUnit, Step
+from dynadiag.bench.inside.steps import CallUnit, TimedStep
 from dynadiag.bench.inside.timing import Timer
 from dynadiag.capture.reach import find_state, take_snapshot
 from dynadiag.capture.script import one_line
@@ -54,7 +54,7 @@ class BreakPlace:
     pause_s: float = 0.0
 
 
-def prices_of(step: Step, switch: CompileSwitch, *, cuda: bool, max_s: float) -> dict[str, Any]:
+def prices_of(step: TimedStep, switch: CompileSwitch, *, cuda: bool, max_s: float) -> dict[str, Any]:
     """Samples of the call, of its joined graphs and of each place; guard sets and copies. `why_not` says why there are none."""
     if not isinstance(step, CallUnit) or step.own_backward or (step.compiled_by == "program" and not step.taken):
         return {"why_not": "only a call whose backward we run can be taken apart, not a whole step"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynadiag.bench.inside.reference import Expected, change_inputs, note_once, random_pair, run_and_collect
 from dynadiag.bench.inside.results import Reference, compare_all, detail_of, other_layouts, status_of, weight_of
-from dynadiag.bench.inside.steps import Step
+from dynadiag.bench.inside.steps import TimedStep
 
 if TYPE_CHECKING:  # see `comparing`
     from dynadiag.compare.judge import Judged
@@ -42,7 +42,7 @@ def check_eager(expected: Expected) -> CheckOutcome | None:
     return None
 
 
-def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -> CheckOutcome:
+def check_arm(step: TimedStep, expected: Expected, *, first: dict[str, Any] | None) -> CheckOutcome:
     """Compare the arm with the references: its first call, calls after that, calls on changed data, and again on the recorded data.
 
     `first` are the results of the first compiled call when it was made as the check makes it. Every call starts from the same state.
@@ -67,7 +67,7 @@ def check_arm(step: Step, expected: Expected, *, first: dict[str, Any] | None) -
     return next((outcome for outcome in outcomes if outcome.status != "PASS"), outcomes[0])
 
 
-def check_random(step: Step, expected: Expected) -> CheckOutcome | None:
+def check_random(step: TimedStep, expected: Expected) -> CheckOutcome | None:
     """Whether a step that draws random numbers in eager draws them here as well, in the program that is timed; None when it does.
 
     Masks may differ from eager's, but a call from another state of the generators has to give something else. The third and fourth calls
@@ -97,7 +97,7 @@ def needs_own_setting(expected: Expected) -> bool:
     return expected.draws or bool(expected.dropouts)
 
 
-def _check_changed(step: Step, expected: Expected) -> list[CheckOutcome]:
+def _check_changed(step: TimedStep, expected: Expected) -> list[CheckOutcome]:
     if expected.changed is None:
         return []
     outcomes = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.bench.inside.reference import eager_stance
-from dynadiag.bench.inside.steps import CallUnit, Step, WholeStep
+from dynadiag.bench.inside.steps import CallUnit, TimedStep, WholeStep
 from dynadiag.capture.compiled_calls import replace_compile
 from dynadiag.capture.reach import find_state
 from dynadiag.capture.script import UserCodeError, is_out_of_memory, one_line
@@ -121,7 +121,7 @@ def _size(given: Mapping[str, Any]) -> int:
     return int(said) if by_environment and said.isdecimal() else 0
 
 
-def load_step(target: str, switch: CompileSwitch) -> Step:
+def load_step(target: str, switch: CompileSwitch) -> TimedStep:
     """The step that `target` names: `package.module:name` or `path/to/file.py:name`.
 
     The callable is called once without arguments. If that gives a callable, or a tuple that begins with one, it was a set-up function: a
@@ -136,7 +136,7 @@ def load_step(target: str, switch: CompileSwitch) -> Step:
     step_function = head if callable(head) else function
     own = switch.arm != EAGER and find_state(step_function, tuple(arguments)).compiled
     compiled = step_function if own or switch.arm == EAGER else switch.compile(step_function)
-    kind: type[Step] = CallUnit if arguments else WholeStep
+    kind: type[TimedStep] = CallUnit if arguments else WholeStep
     return kind(original=step_function, function=compiled, arguments=tuple(arguments), compiled_by="program" if own else "bench")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dynadiag.bench.inside.results import Nudged, Reference, compare_all, layout_of, numbers_in, same_bits, tensors_in, why_vacuous
-from dynadiag.bench.inside.steps import Step
+from dynadiag.bench.inside.steps import TimedStep
 from dynadiag.capture.reach import Held, Snapshot, State, cuda_in_use, find_state, seed_generators, take_snapshot
 
 if TYPE_CHECKING:
@@ -128,12 +128,12 @@ class Expected:
                 module.p = probability
 
 
-def run_and_collect(step: Step, function: Callable[..., Any] | None = None) -> dict[str, Any]:
+def run_and_collect(step: TimedStep, function: Callable[..., Any] | None = None) -> dict[str, Any]:
     """One step; its outputs, and after it every tensor, gradient and number that it could have changed, as copies by name."""
     return collect(step, step.run_step(function))
 
 
-def collect(step: Step, output: Any) -> dict[str, Any]:
+def collect(step: TimedStep, output: Any) -> dict[str, Any]:
     """The outputs of a step that has just run, and what it could have changed, as copies by name."""
     import torch
 
@@ -165,7 +165,7 @@ def eager_stance(eager_arm: bool) -> AbstractContextManager[Any]:
     return nullcontext() if eager_arm else torch.compiler.set_stance("force_eager")
 
 
-def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], None] = lambda _state: None) -> Expected:
+def prime_and_expect(step: TimedStep, *, eager_arm: bool, change: Callable[[State], None] = lambda _state: None) -> Expected:
     """The references. The first eager step also lets optimizers make their state, so that every later run starts alike; a call that was
     taken over from a running script has had that, and begins from the state in which the script left it.
 
@@ -199,7 +199,7 @@ def prime_and_expect(step: Step, *, eager_arm: bool, change: Callable[[State], N
     return expected
 
 
-def begin_alike(step: Step, *, eager_arm: bool) -> None:
+def begin_alike(step: TimedStep, *, eager_arm: bool) -> None:
     """Bring the step into the state that `prime_and_expect` starts from and leaves behind, without any reference."""
     with eager_stance(eager_arm):
         if not step.taken:
@@ -209,7 +209,7 @@ def begin_alike(step: Step, *, eager_arm: bool) -> None:
         snapshot.restore()
 
 
-def _prime(step: Step) -> None:
+def _prime(step: TimedStep) -> None:
     """Eager steps until optimizers have their state: one, and more while a loss scale is still so large that the step is skipped."""
     for _ in range(_MOST_SKIPPED):
         before = _loss_scales(step)
@@ -219,12 +219,12 @@ def _prime(step: Step) -> None:
             return
 
 
-def _loss_scales(step: Step) -> dict[str, float]:
+def _loss_scales(step: TimedStep) -> dict[str, float]:
     held = find_state(step.original, step.arguments, step.keywords).held
     return {name: float(item.tensor) for name, item in held.items() if item.kind == "scaler" and name.endswith("._scale")}
 
 
-def _draws(step: Step, snapshot: Snapshot) -> bool:
+def _draws(step: TimedStep, snapshot: Snapshot) -> bool:
     from dynadiag.torch_compat.dispatch.live_call import RandomState
 
     snapshot.restore()
@@ -233,13 +233,13 @@ def _draws(step: Step, snapshot: Snapshot) -> bool:
     return draws.moved()
 
 
-def _random_outputs(step: Step, snapshot: Snapshot) -> frozenset[str]:
+def _random_outputs(step: TimedStep, snapshot: Snapshot) -> frozenset[str]:
     """The results that differ when the generators are in other states."""
     first, second = random_pair(step, snapshot, step.original)
     return frozenset(name for name, value in first.items() if name in second and not same_bits(value, second[name]))
 
 
-def random_pair(step: Step, snapshot: Snapshot, function: Callable[..., Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def random_pair(step: TimedStep, snapshot: Snapshot, function: Callable[..., Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The results of two calls from one state, but for the generators."""
     snapshot.restore()
     first = run_and_collect(step, function)
@@ -264,7 +264,7 @@ def _dropouts(modules: Mapping[str, Any]) -> list[tuple[Any, float]]:
     return [(part, part.p) for part in parts.values() if isinstance(part, kinds)]
 
 
-def _fill(expected: Expected, step: Step) -> None:
+def _fill(expected: Expected, step: TimedStep) -> None:
     from dynadiag.compare.rounding import on_fastest
 
     snapshot = expected.snapshot
@@ -330,7 +330,7 @@ def _reference(
     return Reference(first=kept, second=second, exact=exact, nudged=nudged, tf32=tf32, before=before)
 
 
-def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
+def _exact(expected: Expected, step: TimedStep, first: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
     """The results in float64; empty, with a note, where the step cannot run so or drew other random numbers."""
     from dynadiag.compare.noise import in_float64, loses_numbers
 
@@ -357,7 +357,7 @@ def _exact(expected: Expected, step: Step, first: Mapping[str, Any], *, changed:
     return exact
 
 
-def _nudged(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> dict[str, Any]:
+def _nudged(expected: Expected, step: TimedStep, *, tf32: bool, changed: bool) -> dict[str, Any]:
     """The results of eager on state that is half a rounding off, in the coarsest dtype that the step computes in.
 
     Where there is no float64 run, this says which results are rounding: without it an attention's key bias was called wrong (2.11, CUDA).
@@ -375,7 +375,7 @@ def _start(expected: Expected, *, changed: bool) -> None:
         change_inputs(expected.snapshot.state.held)
 
 
-def _coarsest(expected: Expected, step: Step, *, tf32: bool, changed: bool) -> float:
+def _coarsest(expected: Expected, step: TimedStep, *, tf32: bool, changed: bool) -> float:
     """The rounding of the coarsest dtype that the step computes in; the state is as at the start again."""
     from dynadiag.torch_compat.dispatch.rounding import CoarsestRounding
 
@@ -394,7 +394,7 @@ class Nudges:
     """
 
     expected: Expected
-    step: Step
+    step: TimedStep
     eager_arm: bool
     changed: bool
     eps: float | None = None
@@ -447,7 +447,7 @@ def _distance(value: Any, exact: Any) -> float:
     return float((value.double() - exact).norm() / exact.norm().clamp_min(1e-30))
 
 
-def _on_changed_data(expected: Expected, step: Step, unstable: set[str]) -> Reference | None:
+def _on_changed_data(expected: Expected, step: TimedStep, unstable: set[str]) -> Reference | None:
     snapshot = expected.snapshot
     runs = []
     try:

@@ -16,7 +16,7 @@ _OF_SCALARS = 1.5
 
 
 @dataclass(kw_only=True)
-class Step(ABC):
+class TimedStep(ABC):
     """`original` is the function as the program has it, `function` what this arm calls; `run` does one step and gives its output."""
 
     original: Callable[..., Any]
@@ -40,7 +40,7 @@ class Step(ABC):
         """What one step comprises, in words."""
 
 
-class WholeStep(Step):
+class WholeStep(TimedStep):
     """The user's own step: whatever it does is what is timed."""
 
     def run_step(self, function: Callable[..., Any] | None = None) -> Any:
@@ -54,7 +54,7 @@ class WholeStep(Step):
 
 
 @dataclass(kw_only=True)
-class CallUnit(Step):
+class CallUnit(TimedStep):
     """One call with its arguments: forward, and backward with fixed cotangents where grad mode is on and an output needs it.
 
     `own_backward` says that the callable runs a backward itself, `keeps_gradients` that it reads the gradients that it finds, `where`

@@ -10,7 +10,7 @@ from typing import Any
 from dynadiag.bench.inside.loading import CompileSwitch
 from dynadiag.bench.inside.reference import eager_stance
 from dynadiag.bench.inside.results import storage_of
-from dynadiag.bench.inside.steps import Step
+from dynadiag.bench.inside.steps import TimedStep
 from dynadiag.capture.reach import find_state
 from dynadiag.torch_compat.aot.graph_costs import StepWork, counting_backend
 
@@ -23,7 +23,7 @@ _SIZE = 8192
 _TRIES = 7
 
 
-def step_work(step: Step, switch: CompileSwitch) -> dict[str, Any]:
+def step_work(step: TimedStep, switch: CompileSwitch) -> dict[str, Any]:
     """Operations of one uncompiled step, and of the AOT graphs of the same step with their bytes (static shapes, nothing recomputed)."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -82,7 +82,7 @@ def _no_fused_layers() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def saved_for_backward(step: Step) -> dict[str, Any]:
+def saved_for_backward(step: TimedStep) -> dict[str, Any]:
     """What one step keeps for its backward beyond parameters, buffers and inputs: bytes of distinct storages, and the largest by kind.
 
     Where a step goes backward several times, the most that is kept at one time.

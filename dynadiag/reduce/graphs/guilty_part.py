@@ -14,7 +14,7 @@ from dynadiag.reduce.graphs.judge import Observation, observation, observe_isola
 from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting, backend_name
 from dynadiag.torch_compat.dynamo.compiling import LAYERS, config_path
-from dynadiag.torch_compat.inductor.bisector import SUBSYSTEMS, Part, can_leave_out_by_name, leaving_out, switches, value_now
+from dynadiag.torch_compat.inductor.bisector import SUBSYSTEMS, SuspectedPart, can_leave_out_by_name, leaving_out, switches, value_now
 from dynadiag.torch_compat.inductor.cpp_answers import errors_too
 
 _NAMES = {"eager": "dynamo", "aot_eager": "aotautograd", "aot_eager_decomp_partition": "decompositions", "inductor": "inductor"}
@@ -143,7 +143,7 @@ def bisect(subject: Suspected) -> Guilt:
     )
 
 
-def _words(part: Part) -> str:
+def _words(part: SuspectedPart) -> str:
     words = _WORDS.get(part.subsystem)
     return words.format(part.name) if words is not None else _PASS.format(part.name, part.subsystem)
 
@@ -156,7 +156,7 @@ class _Search:
         self.cpu_s = 0.0
         self._parts = 0
 
-    def guilty_part(self) -> Part | None:
+    def guilty_part(self) -> SuspectedPart | None:
         """The one application whose absence cures."""
         parts = self._applied()
         self._parts = len(parts)
@@ -166,7 +166,7 @@ class _Search:
                 return self._narrowed(subsystem, own)
         return None
 
-    def _narrowed(self, subsystem: str, parts: Sequence[Part]) -> Part | None:
+    def _narrowed(self, subsystem: str, parts: Sequence[SuspectedPart]) -> SuspectedPart | None:
         """The first application that is enough together with those before it; None when leaving it out alone does not cure."""
         passing, failing = 0, len(parts)
         while failing - passing > 1:
@@ -179,11 +179,11 @@ class _Search:
         alone = all(self._cures_without(subsystem, lambda part: part.number == guilty.number) for _ in range(self.runs))
         return guilty if alone else None
 
-    def _cures_without(self, subsystem: str, chosen: Callable[[Part], bool]) -> bool:
+    def _cures_without(self, subsystem: str, chosen: Callable[[SuspectedPart], bool]) -> bool:
         around = lambda: leaving_out(lambda part: part.subsystem == subsystem and chosen(part), lambda part: None)  # noqa: E731
         return self._passes(self._subject.candidate, around)
 
-    def _applied(self) -> list[Part]:
+    def _applied(self) -> list[SuspectedPart]:
         """Every application in one compile; none when nothing of torch's compiler asks for it."""
 
         def work(tell: Tell) -> None:
@@ -193,9 +193,9 @@ class _Search:
         report = run_forked(work, timeout_s=self._subject.timeout_s)
         self._count(observation(report))
         told = [message for message in report.messages if "part" in message]
-        return [Part(subsystem=of, number=number, name=name) for of, number, name in (message["part"] for message in told)]
+        return [SuspectedPart(subsystem=of, number=number, name=name) for of, number, name in (message["part"] for message in told)]
 
-    def helpful_option(self, guilty: Part | None) -> Cure | None:
+    def helpful_option(self, guilty: SuspectedPart | None) -> Cure | None:
         """One option that cures: what the user set himself, the guilty pass by its name, or a switch of torch's."""
         mine = self._subject.candidate.configs
         proposals = [(name, value_now(name)) for name, _ in mine]

@@ -19,7 +19,7 @@ _TARGET = re.compile(r"target=([\w.]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SuspectedPart:
     """One application of a part: the `number`-th (from 0) question of this subsystem, and what it was about."""
 
     subsystem: str
@@ -28,7 +28,7 @@ class Part:
 
 
 @contextlib.contextmanager
-def leaving_out(chosen: Callable[[Part], bool], tell: Callable[[Part], None]) -> Iterator[None]:
+def leaving_out(chosen: Callable[[SuspectedPart], bool], tell: Callable[[SuspectedPart], None]) -> Iterator[None]:
     """Compiles inside leave out the chosen applications; each one is told. Caches of compiled graphs are not used."""
     from torch._inductor.compiler_bisector import CompilerBisector
 
@@ -38,7 +38,7 @@ def leaving_out(chosen: Callable[[Part], bool], tell: Callable[[Part], None]) ->
     def disable_subsystem(backend: str, subsystem: str, debug_info: Callable[[], str] | None = None) -> bool:
         if subsystem not in SUBSYSTEMS:
             return False
-        part = Part(subsystem=subsystem, number=counts[subsystem], name=_name(subsystem, debug_info))
+        part = SuspectedPart(subsystem=subsystem, number=counts[subsystem], name=_name(subsystem, debug_info))
         counts[subsystem] += 1
         tell(part)
         return chosen(part)

@@ -9,7 +9,7 @@ import pytest
 
 from dynadiag.errors import OutputError, UnreadableInputError
 from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.scripts import reduction as reducing
+from dynadiag.reduce.core.verdict import CONFIRMATIONS
 from dynadiag.reduce.scripts.oracle import ScriptRun
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.recorded_failures import Failure
@@ -68,7 +68,7 @@ def test_resumed_after_a_kill_at_any_point_it_ends_the_same_and_asks_no_question
             assert again.best.text == whole.best.text and again.complete
             keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()[1:]]
             assert len(keys) == len(set(keys)) and journal.read_bytes().splitlines(keepends=True)[:kept] == lines[:kept]
-            assert sum(again.queries.values()) == reducing.CONFIRMATIONS + len(lines) - max(kept, 2)
+            assert sum(again.queries.values()) == CONFIRMATIONS + len(lines) - max(kept, 2)
 
 
 def test_a_journal_of_another_script_or_a_folder_that_cannot_be_written_is_said_in_one_line(asked, tmp_path):
