@@ -1,21 +1,23 @@
-"""Makes docs/fix-rules.md: `python -m tests.documented_fixes`. What each kind of change does, gives up, and looks like.
+"""Makes docs/fix-rules.md and the tables of docs/fix.md: `python -m tests.documented_fixes`. What each kind of change does, gives up, and
+looks like.
 
-The words are those of the tables in docs/fix.md. Of advice the code is a case with which it is tested (`table_*.py` of its tests);
-of the rules of `fix` it is what the rule makes of a script of its corpus, or of a text that stands here.
+The words are those of the table of changes (`dynadiag/changes/kinds.py`). Of advice the code is a case with which it is tested
+(`table_*.py` of its tests); of the rules of `fix` it is what the rule makes of a script of its corpus, or of a text that stands here.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dynadiag.changes import hoist, library_messages
 from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.dynamic import compiled_dynamic
 from dynadiag.changes.edits import Edit, applied, dedented
+from dynadiag.changes.kinds import Kind, all_kinds
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once
@@ -25,6 +27,7 @@ from tests.advice_cases import cases
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/fix-rules.md"
+FIX = ROOT / "docs/fix.md"
 CORPUS = ROOT / "tests/corpus/fix/cures"
 HEAD = """# The changes of fix
 
@@ -130,15 +133,50 @@ def of_advice() -> dict[str, str]:
     return {slug: min(diffs, key=len) for slug, diffs in found.items()}
 
 
-def kinds() -> Iterator[tuple[list[str], list[str]]]:
-    """The rows of the tables in docs/fix.md: the kinds of a row, and its words as paragraphs."""
-    _, _, rows = (ROOT / "docs/fix.md").read_text().partition("## What is changed")
-    rows, _, unsafe = rows.partition("With `--unsafe`")
-    for part, names in ((rows, ("", "Before it is tried: ")), (unsafe, ("Only with `--unsafe`. Gives up: ",))):
-        for row in re.findall(r"^\| (`.+) \|$", part.partition("\n## ")[0], re.MULTILINE):
-            first, *cells = (one.strip("| ") for one in f"{row} ".split(" | "))
-            words = [f"{name}{cell}." for name, cell in zip(names, cells, strict=False) if cell]
-            yield re.findall(r"`([\w-]+)`", first), [f"{one[0].upper()}{one[1:]}" for one in words]
+def grouped() -> tuple[list[Kind], list[Kind]]:
+    """What `fix` applies, without and with `--unsafe`: one row for all kinds that the same is said of."""
+    found: dict[tuple[str, str, str | None], Kind] = {}
+    for kind in all_kinds():
+        if kind.applied is not None:
+            key = (kind.does, kind.asks, kind.gives_up)
+            known = found.get(key)
+            found[key] = kind if known is None else replace(known, slugs=(*known.slugs, *kind.slugs))
+    rows = list(found.values())
+    return [kind for kind in rows if kind.gives_up is None], [kind for kind in rows if kind.gives_up is not None]
+
+
+def kinds() -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """The kinds of each row, and its words as paragraphs."""
+    safe, unsafe = grouped()
+    for kind in (*safe, *unsafe):
+        begin = "Only with `--unsafe`. Gives up: " if kind.gives_up is not None else ""
+        words = [kind.does, f"Before it is tried: {kind.asks}" if kind.asks else "", f"{begin}{kind.gives_up}" if begin else ""]
+        yield kind.slugs, [f"{text[0].upper()}{text[1:]}." for text in words if text]
+
+
+def tables() -> str:
+    """The tables of docs/fix.md."""
+    safe, unsafe = grouped()
+    rows = [
+        "[fix-rules.md](fix-rules.md) shows each kind with code before and after.\n",
+        "| kind | change | before it is tried |",
+        "|---|---|---|",
+    ]
+    rows += [f"| {_named(kind)} | {kind.does} | {kind.asks} |".replace("  |", " |") for kind in safe]
+    rows += ["\nWith `--unsafe`, each with what it gives up:\n", "| kind | change | gives up |", "|---|---|---|"]
+    rows += [f"| {_named(kind)} | {kind.does or 'the line as the advice writes it'} | {kind.gives_up} |" for kind in unsafe]
+    return "\n".join(rows)
+
+
+def _named(kind: Kind) -> str:
+    return ", ".join(f"`{slug}`" for slug in kind.slugs)
+
+
+def fix_page() -> str:
+    """docs/fix.md with the tables as they are."""
+    before, _, rest = FIX.read_text().partition("## What is changed\n")
+    behind = rest.partition("\nOther advice is left to you")[2]
+    return f"{before}## What is changed\n\n{tables()}\n\nOther advice is left to you{behind}"
 
 
 def page() -> str:
@@ -157,3 +195,4 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    FIX.write_text(fix_page())

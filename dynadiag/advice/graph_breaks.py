@@ -16,12 +16,12 @@ from dynadiag.advice.reasons import REASONS
 from dynadiag.advice.refused import REFUSED
 from dynadiag.advice.uncaught import FUNCTIONAL
 from dynadiag.changes import train_step
-from dynadiag.changes.branch_advice import remains
+from dynadiag.changes.branch import remains
 from dynadiag.changes.break_context import BreakContext, Rule, Said, Withheld, break_context_of, leaves_out, line_name, say, withhold
 from dynadiag.changes.calls import CALLS
 from dynadiag.changes.copy import VALUES
-from dynadiag.changes.counts_behind import counted_behind
-from dynadiag.changes.joined import read_then_written
+from dynadiag.changes.joined import counted_behind, read_then_written
+from dynadiag.changes.kinds import kind_of
 from dynadiag.changes.library_guards import calls_on, library_guards
 from dynadiag.changes.message import PRINTING, in_logging, loggers_of_libraries, logging_functions
 from dynadiag.changes.number import SCALARS
@@ -94,7 +94,7 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
     changes = [element for element in ours if isinstance(element, Advice)]
     if changes and (left := remains(context)) is not None:
         return (Withheld(left),)
-    if any(change.slug != train_step.COMPILE_APART for change in changes) and (why := counted_behind(context, run)):
+    if any(kind_of(change.slug).joins for change in changes) and (why := counted_behind(context, run)):
         return (Withheld(why),)
     if any(_joins(entry, context) for entry in changes):
         if name := read_then_written(context):
@@ -118,7 +118,7 @@ def _decided_by_user(context: BreakContext) -> Iterator[Advice]:
 
 def _joins(advice: Advice, context: BreakContext) -> bool:
     """Whether the advice puts what is before and behind the line in one graph that torch may differentiate."""
-    return advice.slug != train_step.COMPILE_APART and (advice.slug != train_step.TRACE_GRAD or bool(context.line.given("create_graph")))
+    return kind_of(advice.slug).joins and (advice.slug != train_step.TRACE_GRAD or bool(context.line.given("create_graph")))
 
 
 def _reaches_what_raised(context: BreakContext) -> bool:

@@ -11,10 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.recompile_reasons import is_split
-from dynadiag.changes.recompile import condition_advice, is_learning_rate, is_module_integer, value_advice
+from dynadiag.changes.recompile import (
+    condition_advice,
+    is_learning_rate,
+    is_module_integer,
+    key_order_advice,
+    length_advice,
+    size_advice,
+    value_advice,
+)
 from dynadiag.changes.recompile_cause import CONFIG, Cause
-from dynadiag.changes.recompile_containers import key_order_advice, length_advice
-from dynadiag.changes.recompile_sizes import size_advice
 from dynadiag.facts.lookups import compiled_functions, process_of
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice

@@ -6,10 +6,12 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from typing import Literal
 
-from dynadiag.changes.all_breaks import PACKED, READS, SIZES, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
+from dynadiag.changes.all_breaks import PACKED, READS, SIZES, AllBreaks, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
+from dynadiag.changes.kinds import kind_of
 from dynadiag.changes.library_guards import Step, steps_of
 from dynadiag.changes.replayed import unheard
 from dynadiag.facts.excluded import excluded_at
@@ -54,73 +56,231 @@ class TorchOptions:
         return "yes" if name in names else "no"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BreakContext:
-    """One break as the rules see it.
+    """One break as the rules see it: questions to its record and to its run, answered when a rule asks.
 
-    `line` is the user's own line; `editable` says that the break is on it and not in a library. `broken` is the line where Dynamo
-    stopped, the same one when `editable`; `caller` is the innermost line outside the standard library. `direct`: that is the user's line,
-    it calls the function of the standard library that broke. `library`: it is a call into a library, in which the line that broke is an
-    implementation detail. `inside`: the user's line is compiled code, and not only the call that leads there. `trains`: in some compiled
-    function of the run an optimizer or a `backward()` broke. `place`: the user's own line in the source of its function, when it broke
-    there, or in the standard library that it calls; `reads`: what the other lines read that broke because of a number, `sizes`: those
-    that broke because of a size. `packs`: the program packs sequences for an RNN. `sizes_vary`: a function was compiled for several sizes
-    of a tensor. `returns`: the line is in the compiled function itself, so what it returns goes to the program; `itself`: it broke there
-    at least once. `ends`: nothing shows that the code behind the line ran. `depth`: how many calls
-    below the user's line the break is. `entered`: the file of the function that Dynamo compiled when it broke, unless the user's function
-    breaks on that line as well. `resumed`: the code goes on after another break. `leaves`: no tensor
-    that it was given has a history. `callers`: the recorded functions, `try` and `with` on the
-    stack, each at its row. `all_contexts`: what torch said of the arguments each time that the line broke. `unheard`: what Dynamo would
-    lose if it were to say it after the graph (`replayed.unheard`). `reads_here`: the line broke because it reads a number, now or at
-    another time. `on_the_way`: the lines of the user's file that broke or led to a line that did; `raised`: those at which an exception was
-    raised while Dynamo traced. `only_reads`: all other code was compiled, but for lines that broke because of a number. `backends`:
-    those that `torch.compile` was given. `modules`: those that the user's function calls. `functions`: those of the user's that the run
-    compiled, by their names, methods among them. `excluded`: the line is not the caller, but where the user excludes the function that a
-    library calls here. `steps`: the functions of libraries from the line to the break, as far as their source was recorded;
-    `around`: the line in its function, where it did not break itself.
+    `known_own` is the user's own frame where the caller has found it already, `instead` another line of the same function in the place of
+    the one that broke.
     """
 
-    gb_id: str | None
-    gb_type: str
-    explanation: str
-    hints: tuple[str, ...]
-    gb_context: str
-    line: SourceLine
-    broken: SourceLine
-    caller: SourceLine
-    torch_frame: Location | None
-    editable: bool
-    direct: bool
-    library: bool
-    inside: bool
-    options: TorchOptions
-    trains: bool = False
-    torch: tuple[int, ...] | None = None
-    place: Place | None = None
-    reads: tuple[tuple[SourceLine, Place | None, ast.Call | None], ...] = ()
-    sizes: tuple[Place | None, ...] = ()
-    packs: bool = False
-    sizes_vary: bool = False
-    returns: bool = False
-    itself: bool = False
-    depth: int = 0
-    entered: str = ""
-    resumed: bool = False
-    ends: bool = False
-    leaves: bool = False
-    callers: tuple[Place, ...] = ()
-    all_contexts: str = ""
-    unheard: Mapping[str, str] = field(default_factory=dict)
-    reads_here: bool = False
-    on_the_way: frozenset[int | None] = frozenset()
-    raised: frozenset[int | None] = frozenset()
-    only_reads: bool = False
-    backends: frozenset[str] = frozenset()
-    modules: tuple[str, ...] = ()
-    functions: Mapping[str, FunctionText] = field(default_factory=dict)
-    excluded: Location | None = None
-    steps: tuple[Step, ...] = ()
-    around: Place | None = None
+    event: BreakEvent | GraphBreak
+    run: Run
+    known_own: Location | None = None
+    instead: tuple[SourceLine, Place] | None = None
+
+    @property
+    def gb_id(self) -> str | None:
+        """Torch's id of the break, where it has one."""
+        return self.event.gb_id
+
+    @property
+    def gb_type(self) -> str:
+        """The words that torch has for this type of break."""
+        return self.event.reason if isinstance(self.event, GraphBreak) else self.event.gb_type
+
+    @property
+    def explanation(self) -> str:
+        """Torch's explanation."""
+        return self.event.explanation or ""
+
+    @property
+    def gb_context(self) -> str:
+        """What torch says of the values at this break."""
+        return self.event.context or ""
+
+    @cached_property
+    def all_contexts(self) -> str:
+        """What torch said of the arguments each time that the line broke."""
+        return "\n".join((self.gb_context, *self._all.contexts.get((self.gb_id, self.torch_frame), ())))
+
+    @cached_property
+    def torch_frame(self) -> Location | None:
+        """Where Dynamo stopped."""
+        return self.event.torch_frame or (self.event.stack[-1] if self.event.stack else None)
+
+    @cached_property
+    def excluded(self) -> Location | None:
+        """Where the user excludes the function that a library calls here: the line is then not the caller, but this."""
+        in_library = self.torch_frame is not None and not is_own_file(self.torch_frame.file, self.run)
+        return excluded_at(self.event, self.run) if in_library and isinstance(self.event, BreakEvent) else None
+
+    @cached_property
+    def own(self) -> Location | None:
+        """The user's own frame."""
+        known = self.event.own_frame if isinstance(self.event, GraphBreak) else own_frame(self._stack, self.run)
+        return self.excluded or self.known_own or known
+
+    @cached_property
+    def editable(self) -> bool:
+        """Whether the break is on the user's own line, and not in a library."""
+        return _same_line(self.own, self.torch_frame)
+
+    @cached_property
+    def line(self) -> SourceLine:
+        """The user's own line."""
+        return self.instead[0] if self.instead is not None else line_at(self._shown, self.run)
+
+    @cached_property
+    def broken(self) -> SourceLine:
+        """The line where Dynamo stopped, the same one when `editable`."""
+        return self.line if self.editable or self.torch_frame is None else line_at(self.torch_frame, self.run)
+
+    @cached_property
+    def caller(self) -> SourceLine:
+        """The innermost line outside the standard library."""
+        place = next((frame for frame in reversed(self._stack) if not is_standard_library(frame.file)), None)
+        return self.line if self.editable else line_at(place, self.run)
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether the user's line calls the function of the standard library that broke."""
+        return not self.editable and bool(self._below) and all(is_standard_library(frame.file) for frame in self._below)
+
+    @cached_property
+    def inside(self) -> bool:
+        """Whether the user's line is compiled code, and not only the call that leads there."""
+        return self.editable or _inside(self.event, self.run, self.own, self._stack)
+
+    @cached_property
+    def library(self) -> bool:
+        """Whether it is a call into a library, in which the line that broke is an implementation detail."""
+        if self.editable or self.torch_frame is None or is_own_file(self.torch_frame.file, self.run):
+            return False
+        return not (self.inside and _all_torch(self._below))
+
+    @cached_property
+    def entered(self) -> str:
+        """The file of the function that Dynamo compiled when it broke, unless the user's function breaks on that line as well."""
+        calls = self.own is not None and (self.own.file, self.own.line) in self._all.calling
+        return "" if calls else entered_file(self.event, self.run)
+
+    @cached_property
+    def options(self) -> TorchOptions:
+        """The options that the torch of the run has."""
+        return TorchOptions() if self._process is None else TorchOptions(self._process.option_names)
+
+    @cached_property
+    def torch(self) -> tuple[int, ...] | None:
+        """The first two numbers of the torch that ran."""
+        found = re.match(r"(\d+)\.(\d+)", self._process.torch or "") if self._process is not None else None
+        return None if found is None else (int(found[1]), int(found[2]))
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether in some compiled function of the run an optimizer or a `backward()` broke."""
+        return self._epoch in self._all.training
+
+    @cached_property
+    def place(self) -> Place | None:
+        """The user's own line in the source of its function, when it broke there, or in the standard library that it calls."""
+        if self.instead is not None:
+            return self.instead[1]
+        shown = self._shown
+        return _place(shown, self.torch_frame, self.run) if shown is not None and (self.editable or self.direct) else None
+
+    @cached_property
+    def around(self) -> Place | None:
+        """The line in its function, where it did not break itself."""
+        return None if self.own is None or self.editable else function_around(self.run, self.own.file, self.own.line)
+
+    @cached_property
+    def reads(self) -> tuple[tuple[SourceLine, Place | None, ast.Call | None], ...]:
+        """What the other lines read that broke because of a number."""
+        return _other_reads(self.event, self._shown, self.run)
+
+    @cached_property
+    def reads_here(self) -> bool:
+        """Whether the line broke because it reads a number, now or at another time."""
+        shown = self._shown
+        return shown is not None and (shown.file, shown.line) in self._all.places.get((self._epoch, READS), {})
+
+    @cached_property
+    def sizes(self) -> tuple[Place | None, ...]:
+        """The other lines that broke because of a size."""
+        return tuple(function_around(self.run, file, line) for file, line, _ in _others(self.event, self._shown, self.run, SIZES))
+
+    @cached_property
+    def sizes_vary(self) -> bool:
+        """Whether a function was compiled for several sizes of a tensor."""
+        return sizes_vary(self.run)
+
+    @cached_property
+    def packs(self) -> bool:
+        """Whether the line packs sequences for an RNN, or the program does."""
+        here = PACKED.search(f"{self.event.context} {self.line.code}") is not None
+        return here or (self.own is not None and self._epoch in self._all.packing)
+
+    @cached_property
+    def returns(self) -> bool:
+        """Whether the line is in the compiled function itself, so that what it returns goes to the program."""
+        return self.editable and in_function_itself(self.event, self.run)
+
+    @cached_property
+    def itself(self) -> bool:
+        """Whether it broke in the compiled function itself at least once."""
+        return self.editable and self.torch_frame in self._all.itself
+
+    @cached_property
+    def resumed(self) -> bool:
+        """Whether the code goes on after another break, in all frames of the break."""
+        found = [self.run.frame(name) for name in self._frames]
+        return bool(found) and all(frame is not None and resume_line(frame.name) is not None for frame in found)
+
+    @cached_property
+    def ends(self) -> bool:
+        """Whether nothing shows that the code behind the line ran: what the line calls then raised, each time."""
+        return _ends(self.event, self.torch_frame, self.run)
+
+    @cached_property
+    def leaves(self) -> bool:
+        """Whether no tensor that it was given has a history."""
+        return takes_leaves(self._frames, self.run)
+
+    @cached_property
+    def unheard(self) -> Mapping[str, str]:
+        """What Dynamo would lose if it were to say it after the graph (`replayed.unheard`)."""
+        return unheard(self.event, self.run)
+
+    @cached_property
+    def on_the_way(self) -> frozenset[int | None]:
+        """The lines of the user's file that broke or led to a line that did."""
+        return self._all.on_the_way.get(self._file, frozenset())
+
+    @cached_property
+    def raised(self) -> frozenset[int | None]:
+        """The lines of the user's file at which an exception was raised while Dynamo traced."""
+        return self._all.raised.get(self._file, frozenset())
+
+    @cached_property
+    def only_reads(self) -> bool:
+        """Whether all other code was compiled, but for lines that broke because of a number."""
+        return self._epoch in self._all.only_reads
+
+    @cached_property
+    def backends(self) -> frozenset[str]:
+        """The back ends that `torch.compile` was given."""
+        return _backends(self.run).get(self._epoch, frozenset())
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that the user's function calls."""
+        return called_modules(self.own, self.run)
+
+    @cached_property
+    def functions(self) -> Mapping[str, FunctionText]:
+        """The user's functions that the run compiled, by their names, methods among them."""
+        return _functions(self.run)
+
+    @cached_property
+    def callers(self) -> tuple[Place, ...]:
+        """The recorded functions, `try` and `with` on the stack, each at its row."""
+        return tuple(_callers(self._stack, self.run))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The functions of libraries from the line to the break, as far as their source was recorded."""
+        return () if self.editable or self.excluded is not None else steps_of(self._below, self.run)
 
     @property
     def where(self) -> str:
@@ -138,6 +298,38 @@ class BreakContext:
             return line_name(self)
         shown = f"{quoted(self.broken.code)} in {self.where}" if self.broken.code else self.where
         return shown or line_name(self)
+
+    @cached_property
+    def _all(self) -> AllBreaks:
+        return all_breaks(self.run)
+
+    @cached_property
+    def _stack(self) -> tuple[Location, ...]:
+        return whole_stack(self.event, self.run)
+
+    @cached_property
+    def _shown(self) -> Location | None:
+        return self.own or self.torch_frame
+
+    @cached_property
+    def _file(self) -> str:
+        return "" if self._shown is None else self._shown.file
+
+    @cached_property
+    def _below(self) -> tuple[Location, ...]:
+        return _below(self._stack, self.own)
+
+    @cached_property
+    def _epoch(self) -> tuple[int, int] | None:
+        return epoch_of(self.event, self.run)
+
+    @cached_property
+    def _process(self) -> Process | None:
+        return _process(self.event, self.run)
+
+    @cached_property
+    def _frames(self) -> tuple[str, ...]:
+        return (self.event.frame,) if isinstance(self.event, BreakEvent) else self.event.frames
 
 
 # What an advice that leaves a call out of compiled code says of it.
@@ -157,68 +349,7 @@ Rule = Callable[[BreakContext], Iterator[Said]]
 
 def break_context_of(event: BreakEvent | GraphBreak, run: Run, own: Location | None = None) -> BreakContext:
     """The context of one event or site. `own` is the user's own frame when the caller has found it already."""
-    stack = whole_stack(event, run)
-    torch_frame = event.torch_frame or (event.stack[-1] if event.stack else None)
-    in_library = torch_frame is not None and not is_own_file(torch_frame.file, run)
-    excluded = excluded_at(event, run) if in_library and isinstance(event, BreakEvent) else None
-    own = excluded or own or (event.own_frame if isinstance(event, GraphBreak) else own_frame(stack, run))
-    reason = event.reason if isinstance(event, GraphBreak) else event.gb_type
-    shown = own or torch_frame
-    editable = _same_line(own, torch_frame)
-    process = _process(event, run)
-    line = line_at(shown, run)
-    below = _below(stack, own)
-    direct = not editable and bool(below) and all(is_standard_library(frame.file) for frame in below)
-    inside = editable or _inside(event, run, own, stack)
-    return BreakContext(
-        gb_id=event.gb_id,
-        gb_type=reason,
-        explanation=event.explanation or "",
-        hints=event.hints,
-        gb_context=event.context or "",
-        line=line,
-        broken=line if editable or torch_frame is None else line_at(torch_frame, run),
-        torch_frame=torch_frame,
-        editable=editable,
-        caller=line if editable else line_at(_calling_place(stack), run),
-        direct=direct,
-        library=not editable and torch_frame is not None and not is_own_file(torch_frame.file, run) and not (inside and _all_torch(below)),
-        inside=inside,
-        depth=len(below),
-        entered="" if own is not None and (own.file, own.line) in all_breaks(run).calling else entered_file(event, run),
-        options=TorchOptions() if process is None else TorchOptions(process.option_names),
-        trains=epoch_of(event, run) in all_breaks(run).training,
-        torch=_version(process),
-        place=_place(shown, torch_frame, run) if shown is not None and (editable or direct) else None,
-        reads=_other_reads(event, shown, run),
-        sizes=tuple(function_around(run, file, line) for file, line, _ in _others(event, shown, run, SIZES)),
-        returns=editable and in_function_itself(event, run),
-        itself=editable and torch_frame in all_breaks(run).itself,
-        sizes_vary=sizes_vary(run),
-        packs=_packs(event, line, run, own),
-        resumed=_is_resumed(event, run),
-        ends=_ends(event, torch_frame, run),
-        leaves=takes_leaves((event.frame,) if isinstance(event, BreakEvent) else event.frames, run),
-        all_contexts="\n".join((event.context or "", *all_breaks(run).contexts.get((event.gb_id, torch_frame), ()))),
-        unheard=unheard(event, run),
-        reads_here=shown is not None and (shown.file, shown.line) in all_breaks(run).places.get((epoch_of(event, run), READS), {}),
-        on_the_way=all_breaks(run).on_the_way.get("" if shown is None else shown.file, frozenset()),
-        raised=all_breaks(run).raised.get("" if shown is None else shown.file, frozenset()),
-        only_reads=epoch_of(event, run) in all_breaks(run).only_reads,
-        modules=called_modules(own, run),
-        functions=_functions(run),
-        backends=_backends(run).get(epoch_of(event, run), frozenset()),
-        callers=tuple(_callers(stack, run)),
-        excluded=excluded,
-        steps=() if editable or excluded is not None else steps_of(below, run),
-        around=None if own is None or editable else function_around(run, own.file, own.line),
-    )
-
-
-def _packs(event: BreakEvent | GraphBreak, line: SourceLine, run: Run, own: Location | None) -> bool:
-    """Whether the line packs sequences, or the program does."""
-    here = PACKED.search(f"{event.context} {line.code}") is not None
-    return here or (own is not None and epoch_of(event, run) in all_breaks(run).packing)
+    return BreakContext(event=event, run=run, known_own=own)
 
 
 def _callers(stack: tuple[Location, ...], run: Run) -> Iterator[Place]:
@@ -261,11 +392,6 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
         return True
     return (own.file, own.line) == (torch_frame.file, torch_frame.line)
-
-
-def _calling_place(stack: tuple[Location, ...]) -> Location | None:
-    """The innermost frame outside the standard library."""
-    return next((frame for frame in reversed(stack) if not is_standard_library(frame.file)), None)
 
 
 def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location, ...]:
@@ -319,23 +445,11 @@ def _other_reads(
     return tuple(found)
 
 
-def _is_resumed(event: BreakEvent | GraphBreak, run: Run) -> bool:
-    """Whether all frames of the break go on after another one."""
-    found = [run.frame(name) for name in ((event.frame,) if isinstance(event, BreakEvent) else event.frames)]
-    return bool(found) and all(frame is not None and resume_line(frame.name) is not None for frame in found)
-
-
 def _ends(event: BreakEvent | GraphBreak, place: Location | None, run: Run) -> bool:
     """Whether the frame of the break could go on behind it and nothing did: what the line calls then raised, each time."""
     frame = run.frame(event.frame) if isinstance(event, BreakEvent) else None
     could = frame is not None and frame.outcome == "broke" and in_function_itself(event, run) and event.skip_reason is None
     return could and place is not None and (place.file, place.line) not in all_breaks(run).goes_on
-
-
-def _version(process: Process | None) -> tuple[int, ...] | None:
-    """The first two numbers of the torch that ran."""
-    found = re.match(r"(\d+)\.(\d+)", process.torch or "") if process is not None else None
-    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _process(event: BreakEvent | GraphBreak, run: Run) -> Process | None:
@@ -401,7 +515,7 @@ def guarded(context: BreakContext, slug: str, *names: str, in_library: bool = Fa
 
 def leaves_out(advice: Advice) -> bool:
     """Whether the advice makes compiled calls leave out something that the program does."""
-    return advice.slug.endswith(("-guard", "-ignore"))
+    return kind_of(advice.slug).leaves_out
 
 
 def quoted(code: str, limit: int = 80) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dynadiag.changes import copy, message, train_step
 from dynadiag.changes.break_context import BreakContext, Rule, Said, guarded, line_name, quoted, rewrite, say, withhold
 from dynadiag.changes.condition import DRAWN
+from dynadiag.changes.kinds import SKIPS, Kind
 from dynadiag.model.report import Advice
 
 
@@ -161,3 +162,10 @@ CALLS: dict[str, tuple[Rule, ...]] = {
     "GB4841": (methods,),
     "GB9493": (skipped,),
 }
+
+
+KINDS = (
+    Kind(slugs=("graph-break-remove",), applied="rewrite", does="a requested break is deleted"),
+    Kind(slugs=("setting-guard",), applied="rewrite", gives_up=SKIPS, leaves_out=True),
+    Kind(slugs=("debug-guard",), leaves_out=True),
+)

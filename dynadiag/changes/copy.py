@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynadiag.changes.break_context import BreakContext, Rule, Said, rewrite, say, withhold
+from dynadiag.changes.kinds import IMPORTS_TORCH, SETS_OPTION, Kind
 from dynadiag.changes.legality import is_plain_index
 from dynadiag.source.line import dotted
 from dynadiag.source.tree import nodes_in
@@ -148,3 +149,13 @@ VALUES: dict[str, tuple[Rule, ...]] = {
     "GB9182": (set_data,),
     "GB0220": (set_data,),
 }
+
+
+KINDS = (
+    Kind(
+        slugs=("copy-clone", "none-is", "out-result", "data-copy", "no-grad-instead-of-data"),
+        applied="rewrite",
+        does="the line as the advice writes it",
+    ),
+    Kind(slugs=("numpy-trace",), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+)

@@ -11,6 +11,7 @@ import libcst as cst
 from libcst import matchers
 
 from dynadiag.changes.edits import Edit
+from dynadiag.changes.kinds import Kind
 from dynadiag.changes.syntax import tree_of
 from dynadiag.errors import EditError
 from dynadiag.model.report import Advice
@@ -55,3 +56,14 @@ def options_of(file: str, advice: Iterable[Advice]) -> Iterator[Edit]:
     """The edits that set the options which these advices set."""
     for item in advice:
         yield Edit(file=file, old=(), new=tuple((item.after or "").splitlines()))
+
+
+KINDS = (
+    Kind(
+        slugs=(SLUG,),
+        applied="rule",
+        does="`dynamic=True` for the script's one `torch.compile`, with the options of `parameter-shapes` where the size is a parameter's: "
+        "what is compiled is then not specialized to a size",
+        asks="the script says `torch.compile` once, on one line, and nothing of `dynamic`",
+    ),
+)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from dynadiag.changes.edits import Edit, alone, with_value
+from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
 from dynadiag.source.tree import children_of, holds, nodes_in, nodes_of, parameters_of, parents_in
 
@@ -198,3 +199,19 @@ def _bound(statement: ast.stmt) -> list[ast.Name]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [ast.Name(statement.name)]
     return [name for name in _names(statement) if isinstance(name.ctx, ast.Store)]
+
+
+KINDS = (
+    Kind(
+        slugs=(HOIST,),
+        applied="rule",
+        does="what a loop makes anew in each round (a `torch.compile`, a lambda, a `partial`, an object, a hook) is made before the loop",
+        asks="it reads nothing that the loop assigns; the same must come of it",
+    ),
+    Kind(
+        slugs=(CONSTANT,),
+        applied="rule",
+        does="a value that the compiled function makes of constants in each call is made before the function",
+        asks="nothing in the function writes to it or gives it away",
+    ),
+)

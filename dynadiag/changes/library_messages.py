@@ -8,6 +8,7 @@ import libcst as cst
 
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, alone, placed, with_value
+from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.tree import nodes_of
@@ -70,3 +71,21 @@ def _through(cure: str, file: str, text: str, said: ast.Expr, helper: str, line:
     spans = tuple(placed(text, edit) for edit in edits)
     slug = WARN_SLUG if helper == WARN else "log-while-tracing"
     return Candidate(id="", slug=slug, text=f"Give {what} while Dynamo traces", edits=edits, spans=spans, cures=(cure,))
+
+
+KINDS = (
+    Kind(
+        slugs=("log-while-tracing",),
+        applied="rule",
+        does="in a library: `logger.warning_once(...)` is said while Dynamo traces",
+        asks="the method ends in `_once`, so each message is said once anyway; the logger is no attribute of the model",
+    ),
+    Kind(
+        slugs=(WARN_SLUG,),
+        applied="rule",
+        does="in a library: `warnings.warn(...)` is given while Dynamo traces, from its own line",
+        asks="the warning names no line of a caller (`stacklevel`); the proof refuses it where eager shows the warning more than once, "
+        "and the "
+        "patched program shows it less often: filters such as `always` are then in use",
+    ),
+)

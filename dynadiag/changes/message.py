@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dynadiag.changes.break_context import CHANGES, BreakContext, Rule, Said, guarded, leaves_out, option, quoted, rewrite, withhold
 from dynadiag.changes.condition import as_number
+from dynadiag.changes.kinds import SKIPS, Kind
 from dynadiag.changes.replayed import THIS_LINE
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import raises_behind, said_later_is_lost, written_later
@@ -406,3 +407,12 @@ PRINTING: dict[str, tuple[Rule, ...]] = {
     "GB0296": (reordered_print,),
     "GB9193": (clocks,),
 }
+
+
+_PRINTS_LATER = "what is printed is printed after the graph"
+KINDS = (
+    Kind(slugs=("item-print", "print-format", "write-print"), applied="rewrite", does=_PRINTS_LATER, prints=True),
+    Kind(slugs=("print-reorder",), applied="option", does=_PRINTS_LATER),
+    Kind(slugs=("print-guard", "logger-guard", "warn-guard", "frames-guard"), applied="rewrite", gives_up=SKIPS, leaves_out=True),
+    Kind(slugs=("write-guard", "print-ignore", "logger-ignore", "logging-ignore", "warn-ignore"), leaves_out=True),
+)

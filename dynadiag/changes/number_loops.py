@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.changes.edits import Edit, alone
+from dynadiag.changes.kinds import Kind
 from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import EditError
 from dynadiag.source.imports import USUAL, make_canonical, spelled
@@ -198,3 +199,18 @@ def _is_tensor(node: ast.expr) -> bool:
     """Whether it can only be a tensor: an index with slices or None in it."""
     index = node.slice if isinstance(node, ast.Subscript) else None
     return isinstance(index, ast.Tuple) and any(isinstance(element, ast.Slice) or ast.unparse(element) == "None" for element in index.elts)
+
+
+KINDS = (
+    Kind(
+        slugs=("numbers-of-tensor",),
+        applied="rule",
+        does="a loop over the rows of a tensor that was made of a list of integers (`torch.as_tensor(pairs, dtype=torch.long)`, in the "
+        "same "
+        "module): the numbers stay beside the tensor as an attribute, and the loop runs over them. Without the attribute the loop is as "
+        "before",
+        asks="the tensor and what shares its memory are written nowhere in the module; with a row nothing is done that is another thing "
+        "with a "
+        "number: no division by it, no method, no call of a function that is not known",
+    ),
+)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.changes.edits import Edit, codes
+from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.python_names import COMPUTES
@@ -337,3 +338,19 @@ def _is_number(function: _Function, name: str) -> bool:
     return (bool(values) and all(sizes)) or any(
         ast.unparse(parameter.annotation) == "int" for parameter in annotated if parameter.annotation is not None
     )
+
+
+KINDS = (
+    Kind(
+        slugs=("eager-operator",),
+        applied="rule",
+        does="a loop or other lines whose turns and sizes are in the data (`for i in range(torch.nonzero(x).shape[0])`): a custom "
+        "operator, "
+        "which is defined behind the imports, runs them as they are written. They stay uncompiled, and wait for the GPU as before, but the "
+        "graph goes on around them; CUDA graphs leave the operator out. It is called only while Dynamo traces and no input requires grad, "
+        "else the lines run as before",
+        asks="all that they give is what they write into tensors that the function has just made; no other effect, no random number, "
+        "nothing "
+        "that `torch.autocast` or a default device would change; torch 2.9",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Cures for recompiles because of the value of a number."""
+"""Cures for recompiles because of sizes, lengths, keys and the values of numbers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,186 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dynadiag.changes.kinds import IMPORTS_TORCH, SETS_OPTION, Kind
 from dynadiag.changes.recompile_cause import CONFIG, Cause
-from dynadiag.changes.recompile_containers import container_at_call
-from dynadiag.changes.recompile_sizes import drop_dynamic_false
-from dynadiag.facts.guard_sources import is_global
-from dynadiag.facts.wording import listed
+from dynadiag.facts.guard_sources import dimension, is_global
+from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
 from dynadiag.source.call_arguments import the_call
 from dynadiag.source.changed_objects import counts_attribute
 from dynadiag.source.imports import USUAL
 from dynadiag.source.line import SourceLine, dotted, parse_line, root_of
 from dynadiag.source.tree import ids_in, names_in, nodes_of
+from dynadiag.source.uses import python_needs
+
+
+def size_advice(cause: Cause) -> Iterable[Advice]:
+    """Another size than the one that was compiled for; the sizes 0 and 1 are compiled on their own, whatever is marked."""
+    if {"0", "1"} & set(cause.values):
+        return ()
+    if cause.on_parameter or cause.parameter is not None:
+        return _parameter_shapes(cause)
+    if cause.dynamic_false:
+        return drop_dynamic_false(cause)
+    return _marked(cause)
+
+
+def _parameter_shapes(cause: Cause) -> Iterable[Advice]:
+    # The second is asked first for parameters of torch's own modules (`tensor_always_has_static_shape`, `_dynamo/utils.py`).
+    options = (f"{CONFIG}force_parameter_static_shapes", f"{CONFIG}force_nn_module_property_static_shapes")
+    named, given = cause.parameter, dimension(cause.source)
+    if named is None or (given is not None and given[0] == named):
+        text = f"`{cause.source}` is a size of a parameter, which torch keeps static."
+    else:
+        text = f"`{named}` is a parameter, whose sizes torch keeps static, and `{cause.source}` is one of them."
+    text = f"{text} Allow dynamic parameter sizes before the first call."
+    passed = None if named is None else cause.passed(named)
+    if passed is not None:
+        text += f" Passing `{passed.text}.detach()` does the same where the call computes no gradient of it."
+    yield Advice(
+        slug="parameter-shapes",
+        text=text,
+        after="\n".join(f"{option} = False" for option in options),
+        options=options,
+    )
+
+
+def drop_dynamic_false(cause: Cause) -> Iterable[Advice]:
+    """What every compilation of the function was told keeps each value apart; torch makes dynamic what has changed once.
+
+    Not where Python needs the value, so that each is compiled apart all the same, or where it is not known: without the source.
+    """
+    known = cause.frame_name == "<lambda>" if cause.function is None else not python_needs(cause.function, cause.source)
+    if len(cause.values) > 2 and known:
+        text = "`dynamic=False` recompiles for every size and integer. Remove it: torch then makes what changed dynamic."
+        yield Advice(slug="drop-dynamic-false", text=text)
+
+
+def _marked(cause: Cause) -> Iterable[Advice]:
+    """All dimensions that vary marked on the line before the call, if torch made them dynamic at their first change.
+
+    Established: what torch made dynamic then it can make dynamic in the first call, and the line shows which objects these are. A mark on
+    one size alone ends nothing where another one is tied to it, such as that of a mask. No tensor is marked that another compiled function
+    was given before: in the next round that one would get the same tensor marked, and be compiled once more.
+    """
+    if cause.dynamic is not True or cause.stays >= cause.recompiles or dimension(cause.source) not in cause.varying:
+        return
+    given = [cause.passed(tensor) for tensor, _ in cause.varying]
+    found = [argument for argument in given if argument is not None]
+    others = [[cause.passed(tensor, at) for tensor, _ in cause.varying] for at in cause.entered[1:]]
+    same = all(item is not None and item.text == first.text for line in others for item, first in zip(line, found, strict=False))
+    if len(found) < len(given) or not same or (others and not all(element.is_name for element in found)):
+        return
+    if any(entry.is_name and re.split(r"[.\[]", entry.text, maxsplit=1)[0] in cause.passed_before for entry in found):
+        return
+    marks = sorted(zip(found, (index for _, index in cause.varying), strict=True), key=lambda mark: (mark[0].node.col_offset, mark[1]))
+    line, told = cause.line, [f"dimension {index} of `{one.text}`" for one, index in marks]
+    said = f"{told[0]} varies" if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]} vary"
+    made = {one.name: one for one in found if not one.is_name}
+    first = (
+        *(f"{name} = {one.text}" for name, one in made.items()),
+        *(f"torch._dynamo.maybe_mark_dynamic({one.name}, {i})" for one, i in marks),
+    )
+    yield Advice(
+        slug="mark-dynamic",
+        text=f"Say before {_where(cause)} that {said}, so the first version is dynamic already.",
+        before=line.code,
+        after="\n".join((*first, line.replaced_all((one.node, name) for name, one in made.items()))),
+    )
+
+
+def _where(cause: Cause) -> str:
+    """The calls that the marks belong before: where they are, when that is not the one line that the finding shows."""
+    if len(cause.entered) > 1:
+        return f"each of the calls at {listed([short_place(location) for location in cause.entered])}"
+    (only,) = cause.entered
+    same = cause.call is not None and (cause.call.file, cause.call.line) == (only.file, only.line)
+    return "the call" if same else f"the call at {short_place(only)}"
+
+
+def length_advice(cause: Cause) -> Iterable[Advice]:
+    """Another number of elements than was compiled for."""
+    name = cause.source.removeprefix("len(").removesuffix(")")
+    yield from _appended(cause, name)
+    yield from _joined(cause, name)
+
+
+def key_order_advice(cause: Cause) -> Iterable[Advice]:
+    """The same keys in another order: only what makes the dictionary can give them one order."""
+    name = cause.source.removeprefix("keys of ")
+    text = (
+        f"The calls give `{name}` the same keys in different orders, and each order is compiled separately. Put its keys in one order "
+        "everywhere."
+    )
+    yield Advice(slug="one-key-order", text=text)
+
+
+def _joined(cause: Cause, name: str) -> Iterable[Advice]:
+    """A list that the function only stacks: one tensor instead, with one dimension that varies."""
+    joined = None if cause.function is None or not {"0", "1"}.isdisjoint(cause.values) else cause.function.joined(name)
+    given = cause.passed(name) if joined else None
+    if joined is None or given is None or len(cause.entered) != 1:
+        return
+    line = cause.line
+    stacked = joined.replace(name, given.text, 1)
+    call = line.replaced(given.node, f"{name}_joined")
+    text = (
+        f"Each number of elements is compiled separately, and `{cause.frame_name}` only joins them. Write `{name}` for `{joined}` in it, "
+        "and join before the call."
+    )
+    after = f"{name}_joined = {stacked}\ntorch._dynamo.maybe_mark_dynamic({name}_joined, 0)\n{call}"
+    yield Advice(slug="stack-list", text=text, before=line.code, after=after)
+
+
+def _appended(cause: Cause, name: str) -> Iterable[Advice]:
+    """What the function appends to a list that it does not read: handed out with the result and appended behind the call.
+
+    Established by the source: the line stands in the function itself, in no loop or branch, and nothing else there uses the list. Where
+    a call leaves more changed, as a count does, the versions would stay: torch names the first guard that failed only.
+    """
+    found = None if cause.function is None or cause.resumed or cause.beside else cause.function.appended(name)
+    kept = container_at_call(cause, name)
+    if found is None or kept is None or len(cause.entered) != 1:
+        return
+    line = cause.line
+    call = with_result(line, "appended")  # None where the call is a part of a statement, as in `for _ in range(3): step(x)`
+    behind = "" if call is not None else f", with `{kept}.{found.method}(...)` behind the call"
+    text = (
+        f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
+        f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones "
+        f"included{behind}."
+    )
+    after = None if call is None else f"{call}\n{kept}.{found.method}(appended)"
+    yield Advice(slug="append-outside", text=text, before=None if call is None else line.code, after=after)
+
+
+def container_at_call(cause: Cause, name: str) -> str | None:
+    """An object that outlives the call, as the line that calls the function can write it: a global, `model.seen` for `self.seen`."""
+    if not cause.line.code:
+        return None
+    raw = cause.raw_source.removeprefix("len(")
+    if is_global(raw):
+        return name if cause.origin is not None and cause.entered[0].file.endswith(cause.origin.file) else None
+    if not name.startswith("self."):
+        given = cause.passed(name)
+        return given.text if given is not None and given.is_name else None
+    call = the_call(cause.line)
+    owner = None if call is None else dotted(call.func)
+    if owner is None or cause.frame_name != "forward":
+        return None
+    return f"{owner}{name.removeprefix('self')}"
+
+
+def with_result(line: SourceLine, more: str) -> str | None:
+    """The line of the call with a name for a second result; None where its result is not simply kept or dropped."""
+    statement, call = line.statement, the_call(line)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return f"_, {more} = {line.code}"
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Name) and statement.value is call:
+        return line.replaced(target, f"{target.id}, {more}")
+    return None
+
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
 _ADDS = re.compile(r"\.(?:add|sub)_?$")
@@ -180,3 +349,9 @@ def _of_math(node: ast.AST, source: str) -> bool:
 
 
 _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
+
+
+KINDS = (
+    Kind(slugs=("mark-dynamic",), applied="rewrite", does="sizes are marked before the call"),
+    Kind(slugs=("unspec-int-on-module", "parameter-shapes", "raise-limit"), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+)

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from dynadiag.changes.break_context import BreakContext, Rule, Said, line_name, option, quoted, rewrite, withhold
+from dynadiag.changes.kinds import IMPORTS_TORCH, SETS_OPTION, Kind
 from dynadiag.model.report import Advice
 from dynadiag.source.function import FunctionText
 from dynadiag.source.line import dotted, root_of
@@ -330,3 +331,9 @@ DATA_SHAPES: dict[str, tuple[Rule, ...]] = {
     "GB0037": (data_shapes,),
     "GB0246": (one_hot,),
 }
+
+
+KINDS = (
+    Kind(slugs=("mask-where",), applied="rewrite", does="the line as the advice writes it"),
+    Kind(slugs=("shape-capture",), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+)

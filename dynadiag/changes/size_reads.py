@@ -10,6 +10,7 @@ import ast
 import libcst as cst
 
 from dynadiag.changes.edits import Edit, alone, with_value
+from dynadiag.changes.kinds import IMPORTS_TORCH, Kind
 from dynadiag.errors import EditError
 from dynadiag.source.torch_names import REDUCTIONS
 from dynadiag.source.tree import names_in, nodes_of, reads_in
@@ -60,3 +61,20 @@ def _made(statement: ast.Assign) -> str | None:
     reduces = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in REDUCTIONS
     bare = isinstance(call, ast.Call) and not call.args and not call.keywords
     return target.id if reduces and bare and len(statement.targets) == 1 and isinstance(target, ast.Name) else None
+
+
+KINDS = (
+    Kind(
+        slugs=("size-item",),
+        applied="rule",
+        does="in a library: a tensor of one number that is used as a size is read where it is made (`n = x.max().item()`) and captured; a "
+        "number that an `if` asks for is read outside of the graph as before",
+        asks="one line of the module makes it, by a reduction without arguments",
+    ),
+    Kind(
+        slugs=("capture-scalar-outputs", "capture-dynamic-output-shape-ops"),
+        applied="rule",
+        does="the option of `torch._dynamo.config`: in a library, and for lines of your own for which nothing is advised",
+        asks=IMPORTS_TORCH,
+    ),
+)

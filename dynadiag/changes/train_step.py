@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.changes.break_context import BreakContext, Rule, Said, option, quoted, say, withhold
+from dynadiag.changes.kinds import IMPORTS_TORCH, SETS_OPTION, Kind
 from dynadiag.changes.shape import calls_only_torch
 from dynadiag.source.effects import blocks_around
 from dynadiag.source.line import SourceLine, dotted
@@ -291,3 +292,19 @@ TRAINING: dict[str, tuple[Rule, ...]] = {
     "GB0014": (rnn,),
     "GB0148": (delayed,),
 }
+
+
+KINDS = (
+    Kind(
+        slugs=(COMPILE_APART,),
+        applied="rule",
+        does="a compiled train step stays plain Python, and its model is compiled where it is made, with the same options (before torch "
+        "2.15 "
+        "`model = torch.compile(model)`)",
+        asks="model and step stand at the top level of one file, each made once; before torch 2.15, nothing asks for the names of "
+        "parameters "
+        "or for the class of the model",
+        joins=False,
+    ),
+    Kind(slugs=(TRACE_GRAD, "rnn-allow"), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+)

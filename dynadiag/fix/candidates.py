@@ -11,9 +11,10 @@ from typing import Any, Final
 import libcst as cst
 from libcst import matchers
 
-from dynadiag.changes import applied_advice, legality, train_step_edits
+from dynadiag.changes import legality
 from dynadiag.changes.change import Candidate, Left
 from dynadiag.changes.edits import Edit, Span, applied, placed
+from dynadiag.changes.kinds import Kind, kind_of
 from dynadiag.errors import DynadiagError, EditError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.sources import Sources
@@ -23,22 +24,6 @@ from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.source.imports import TORCH
 from dynadiag.source.tree import holds, nodes_in
 
-_SKIPS = "compiled calls no longer do this"
-_LATER = "another exception is raised, and later"
-UNSAFE: Final[Mapping[str, str]] = {
-    "if-check": _LATER,
-    "assert-constant": _LATER,
-    "equal-tensor": _LATER,
-    "item-math": "math raises an error for a number outside its domain, torch gives NaN",
-    "branch-guard": _SKIPS,
-    "logger-guard": _SKIPS,
-    "print-guard": _SKIPS,
-    "warn-guard": _SKIPS,
-    "frames-guard": _SKIPS,
-    "setting-guard": _SKIPS,
-}
-PRINTS: Final = frozenset(("item-print", "print-format", "write-print"))
-"""Rewrites that need the option of the same name as well."""
 _SHARED: Final = matchers.Call(
     matchers.Attribute(value=~matchers.OneOf(matchers.Call(), matchers.BinaryOperation()), attr=matchers.Name("detach"))
 )
@@ -84,22 +69,22 @@ def _unadvised(finding: Finding) -> str:
 
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     for advice in finding.fix:
-        if advice.slug == train_step_edits.SLUG:  # `moves` says what comes of it
+        kind = kind_of(advice.slug)
+        if kind.applied == "rule":  # `moves` says what comes of it
             continue
-        gives_up = UNSAFE.get(advice.slug)
-        if advice.slug not in applied_advice.REWRITES | applied_advice.OPTIONS and gives_up is None:
+        if kind.applied is None:
             whys.append(f"`{advice.slug}` is not applied automatically: {advice.text}")
-        elif gives_up is not None and not unsafe:
-            whys.append(f"`{advice.slug}` gives something up ({gives_up}): use --unsafe to try it")
+        elif kind.gives_up is not None and not unsafe:
+            whys.append(f"`{advice.slug}` gives something up ({kind.gives_up}): use --unsafe to try it")
         else:
             try:
-                yield _candidate(finding, advice, sources, gives_up)
+                yield _candidate(finding, advice, sources, kind)
             except DynadiagError as error:
                 whys.append(f"`{advice.slug}` cannot be applied: {error.message}")
 
 
-def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str | None) -> Candidate:
-    edits = tuple(_edits(finding, advice, sources))
+def _candidate(finding: Finding, advice: Advice, sources: Sources, kind: Kind) -> Candidate:
+    edits = tuple(_edits(finding, advice, sources, kind))
     spans, whys = [], list[str | None]((None, None))
     for edit in edits:
         _, text = sources.text(edit.file)
@@ -107,9 +92,9 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str
         spans.append(placed(text, edit))
         if edit.old:
             _check_names(ast.parse(changed), advice)
-            if advice.slug in applied_advice.READS:
+            if kind.keeps_tensor:
                 _check_reads(ast.parse(text), spans[-1])
-    if advice.slug in applied_advice.BRANCHES:
+    if kind.selects:
         whys = [
             legality.why_not_selected("\n".join(edits[0].new).replace("return ", "", 1), gradients=literal) for literal in (False, True)
         ]
@@ -122,9 +107,9 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, gives_up: str
         edits=edits,
         spans=tuple(spans),
         cures=(finding.fingerprint,),
-        gives_up=gives_up,
+        gives_up=kind.gives_up,
         gradients_why=whys[1],
-        branch=gives_up is None and any(map(has_branch, edits)),
+        branch=kind.gives_up is None and any(map(has_branch, edits)),
     )
 
 
@@ -140,8 +125,8 @@ def has_branch(edit: Edit) -> bool:
     return bool(edit.old)
 
 
-def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]:
-    if advice.slug in applied_advice.OPTIONS:
+def _edits(finding: Finding, advice: Advice, sources: Sources, kind: Kind) -> Iterator[Edit]:
+    if kind.applied == "option":
         rows = tuple((advice.after or "").splitlines())
         if not rows or any(not re.fullmatch(r"torch\._dynamo\.config\.\w+(?: = (?:True|False|\d+)|\.add\(print\))", row) for row in rows):
             raise EditError("the option needs more than one line of its own")
@@ -150,9 +135,9 @@ def _edits(finding: Finding, advice: Advice, sources: Sources) -> Iterator[Edit]
     if finding.where is None or advice.before is None or advice.after is None:
         raise EditError("the line is not recorded")
     file, _ = sources.text(finding.where.file)
-    after = _with_clones(advice.after) if advice.slug in applied_advice.READS else advice.after
+    after = _with_clones(advice.after) if kind.keeps_tensor else advice.after
     yield Edit(file=file, old=tuple(advice.before.splitlines()), new=tuple(after.splitlines()), near=finding.where.line)
-    if advice.slug in PRINTS:
+    if kind.prints:
         yield Edit(file=sources.script, old=(), new=(PRINT_OPTION,))
 
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from dynadiag.changes import library_messages
-from dynadiag.changes.applied_advice import CAPTURES, OPTIONS, REWRITES
 from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, Span, dedented, placed
+from dynadiag.changes.kinds import CAPTURES, kind_of
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once, read_outside
@@ -81,7 +81,7 @@ def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str
         with suppress(DynadiagError):
             # Most lines are none of these: the report's own reason says more.
             yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])
-        if site.category in CAPTURES and not any(advice.slug in REWRITES | OPTIONS for advice in finding.fix):
+        if site.category in CAPTURES and not any(kind_of(advice.slug).is_safe_advice for advice in finding.fix):
             try:
                 yield _captured(site, finding.fingerprint, sources, "Capture what is read of tensors, which no advice is for")
             except DynadiagError as error:

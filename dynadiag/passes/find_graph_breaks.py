@@ -10,7 +10,8 @@ from dataclasses import replace
 from dynadiag.advice.graph_breaks import MOST_FIXES
 from dynadiag.changes.break_context import leaves_out
 from dynadiag.changes.calls import skipped_name
-from dynadiag.changes.train_step import COMPILE_APART, OWN_BREAK
+from dynadiag.changes.kinds import kind_of
+from dynadiag.changes.train_step import OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import problems_by_frame
 from dynadiag.facts.user_frames import resume_line, source_function
@@ -80,7 +81,7 @@ def find_graph_breaks(run: Run) -> PassResult:
     more, events = more_sites(run)
     left = {"graph break sites": more, "graph break events": events} if more else {}
     said = (f"{len(sites):,} of {len(sites) + more:,} graph break sites are shown; the others are only counted",) if more else ()
-    joins = any(site.resume_frames and any(change.slug != COMPILE_APART for change in site.advice) for site in sites)
+    joins = any(site.resume_frames and any(kind_of(change.slug).joins for change in site.advice) for site in sites)
     notes = (*cost_notes(run), *((_JOINS,) if joins else ()), *said)
     return PassResult(graph_breaks=sites, findings=findings, notes=notes, left_out=left)
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from rich.text import Text
 
-from dynadiag.changes.applied_advice import CAPTURES, OPTIONS, REWRITES
+from dynadiag.changes.kinds import CAPTURES, kind_of
 from dynadiag.facts.user_frames import is_own_branch, is_own_file
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.masking import MASK
@@ -230,7 +230,7 @@ def _is_applied(report: Report) -> bool:
     slugs = {advice.slug for finding in report.findings if finding.severity != "note" for advice in finding.fix}
     branches = (site.gb_id == "GB0170" and is_own_branch(site.torch_frame, report.run) for site in report.graph_breaks)
     own = (site for site in report.graph_breaks if site.torch_frame is not None and is_own_file(site.torch_frame.file, report.run))
-    tried = (not slugs.isdisjoint(REWRITES | OPTIONS), *branches, *(site.category in CAPTURES for site in own))
+    tried = (any(kind_of(slug).is_safe_advice for slug in slugs), *branches, *(site.category in CAPTURES for site in own))
     return report.summary.processes == 1 and any(tried)
 
 

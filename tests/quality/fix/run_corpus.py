@@ -22,10 +22,11 @@ import torch
 from dynadiag.changes import legality
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, placed
+from dynadiag.changes.kinds import kind_of
 from dynadiag.children.forked import keep_for_children, run_forked
 from dynadiag.fix import session, worker
 from dynadiag.fix.baseline import Baseline, job_of
-from dynadiag.fix.candidates import UNSAFE, has_branch
+from dynadiag.fix.candidates import has_branch
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import NotProvableError, Prover
 from dynadiag.fix.runs import Runner, report_on
@@ -130,7 +131,9 @@ def one(runs: Runs, source: str, unsafe: bool) -> dict:
     told["fork_cpu_s"] = baseline.cpu_s
     told["own_cpu_s"] = time.process_time() - before
     told["patch_text"] = result.patch
-    told["advised"] = [one.after for finding in report_on(baseline.directory).findings for one in finding.fix if one.slug not in UNSAFE]
+    told["advised"] = [
+        one.after for finding in report_on(baseline.directory).findings for one in finding.fix if kind_of(one.slug).gives_up is None
+    ]
     told["same"] = True
     if result.patch:
         subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)

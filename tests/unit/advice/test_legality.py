@@ -6,9 +6,7 @@ import ast
 
 import pytest
 
-from dynadiag.changes.applied_advice import OPTIONS, REWRITES
 from dynadiag.changes.legality import _is_guard, why_not_computed, why_not_kept, why_not_selected
-from dynadiag.fix.candidates import UNSAFE
 
 
 def expression(text: str) -> ast.expr:
@@ -67,8 +65,3 @@ def test_only_infinity_makes_a_condition_one_about_values_that_are_not_finite(bo
 def test_a_number_that_is_only_multiplied_may_become_a_tensor():
     function = ast.parse("def f(x):\n    s = x.sum().item()\n    return x * s + s / 2\n").body[0]
     assert why_not_kept(function, range(2, 3)) is None
-
-
-def test_each_kind_of_advice_is_in_one_table():
-    assert not REWRITES & OPTIONS
-    assert not (REWRITES | OPTIONS) & set(UNSAFE)
