@@ -145,14 +145,21 @@ class Side:
         """All that it computes."""
         return [value for _, value in self.steps] + ([self.returns] if self.returns is not None else [])
 
-    def value_of(self, name: str | None) -> ast.expr:
-        """What a name has behind the side (None: what it returns), in terms of what was there before it."""
+    @property
+    def results(self) -> list[ast.expr]:
+        """What it returns: the parts of a tuple."""
+        if isinstance(self.returns, ast.Tuple) and not any(isinstance(part, ast.Starred) for part in self.returns.elts):
+            return self.returns.elts
+        return [] if self.returns is None else [self.returns]
+
+    def value_of(self, name: str | int) -> ast.expr:
+        """What a name has behind the side, or one of the results, in terms of what was there before it."""
         known: dict[str, ast.expr] = {}
         for target, value in self.steps:
             known[target] = _with_names(value, known)
-        if name is None and self.returns is not None:
-            return _with_names(self.returns, known)
-        return known.get(name or "", ast.Name(name or "", ast.Load()))
+        if isinstance(name, int):
+            return _with_names(self.results[name], known)
+        return known.get(name, ast.Name(name, ast.Load()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +197,10 @@ class Branch:
 
     @property
     def pairs(self) -> list[tuple[ast.expr, ast.expr]]:
-        """What is chosen between: the values of each outcome, or the two results."""
-        names: list[str | None] = [None] if self.then.returns is not None else [*self.outcomes]
-        return [(self.then.value_of(name), self.other.value_of(name)) for name in names]
+        """What is chosen between: the values of each outcome, or the results that are not the same on both sides."""
+        names: list[str | int] = [*self.outcomes] if self.then.returns is None else [*range(len(self.then.results))]
+        found = [(self.then.value_of(name), self.other.value_of(name)) for name in names]
+        return found if self.then.returns is None else [pair for pair in found if ast.dump(pair[0]) != ast.dump(pair[1])]
 
     def _is_later(self, read: ast.expr) -> bool:
         """Whether a name is read behind the branch; in a loop also before it."""
@@ -214,6 +222,8 @@ def read_branch(place: Place, drop: ast.Call | None = None) -> Branch:
         raise EditError("one side returns, and the other does not")
     if not then.names and then.returns is None and not other.names:
         raise EditError("the branch has no value")
+    if len(then.results) != len(other.results):
+        raise EditError("the sides return tuples of different lengths")
     if python is not None and (then.returns is not None or statement.orelse):
         raise EditError(f"the branch {'has an `else`' if statement.orelse else 'returns'}, and a part of its condition is no tensor")
     branch = Branch(place=place, statement=statement, python=python, decides=decides, test=test, then=then, other=other, last=last)
@@ -334,10 +344,9 @@ def say_replaced(branch: Branch) -> str:
 def _kept(branch: Branch) -> Iterator[ast.expr]:
     """What a side gives that may not be new, and that goes on elsewhere."""
     place = branch.place
-    results = [side.returns for side in branch.sides if side.returns is not None]
-    groups = [(results, results)] if results else []
+    groups = [(list(pair), list(pair)) for pair in branch.pairs]
     made = branch.then.changed | branch.other.changed
-    if not results:
+    if branch.then.returns is None:
         pairs = zip(branch.outcomes, branch.pairs, strict=True)
         groups = [(list(pair), reads_of_this(place, branch.statement, name)) for name, pair in pairs if name not in made]
     for values, uses in groups:
@@ -422,14 +431,20 @@ def rewritten(place: Place, *, masked: bool = False) -> Rewritten:
     """
     statement = own_branch(place)
     python, decides = split_python_part(statement.test)
-    test = _truth_of(place, decides, None)
+    test = _truth_of(place, decides, drop := _cast_of_tensor(place, decides))
     if (why := why_not_asked(decides, test)) is not None:
         raise EditError(why)
     if isinstance(statement.body[0], ast.Raise) and not statement.orelse and python is None:
         return _checked(statement, test)
     if python is None and (found := switched(statement, test)) is not None:
         return _of_buffer(statement, found)
-    return _without_branch(read_branch(place), masked=masked)
+    return _without_branch(read_branch(place, drop), masked=masked)
+
+
+def _cast_of_tensor(place: Place, test: ast.expr) -> ast.Call | None:
+    """A `float(t)` in a condition, or an `int(t)` of integers, which need not stay."""
+    casts = (call for call in nodes_of(ast.Call, test) if dotted(call.func) in ("float", "int", "bool") and len(call.args) == 1)
+    return next((call for call in casts if place.is_tensor(call.args[0])), None)
 
 
 def _without_branch(branch: Branch, *, masked: bool) -> Rewritten:
@@ -600,13 +615,14 @@ def with_python_part(branch: Branch, rows: Sequence[str]) -> tuple[str, ...]:
 def selected_rows(branch: Branch, given: Sequence[Sequence[str]] = ((), ())) -> list[str]:
     """Both sides computed and the results selected; the names in `given` are ones for a side where it is not taken."""
     place, then = branch.place, branch.then
-    if not any(given) and len(branch.outcomes) <= 1 and all(len(side.steps) <= (then.returns is None) for side in branch.sides):
+    alone = len(branch.outcomes) == 1 if then.returns is None else len(then.results) == 1
+    if not any(given) and alone and all(len(side.steps) <= (then.returns is None) for side in branch.sides):
         values = [text_of(place, value) for value in branch.pairs[0]]
         selection = f"torch.where({branch.condition}, {values[0]}, {values[1]})"
         return [f"return {selection}" if then.returns is not None else f"{branch.outcomes[0]} = {selection}"]
     rows = [f"taken = {branch.condition}"]
     last: list[dict[str, str]] = []
-    returned: list[str] = []
+    returned: list[list[str]] = []
     for side, ending, masks in zip(branch.sides, ("_if_true", "_if_false"), given, strict=True):
         ones = {name: f"{name}_for{ending[3:]}" for name in masks}
         for name, new in ones.items():
@@ -618,9 +634,10 @@ def selected_rows(branch: Branch, given: Sequence[Sequence[str]] = ((), ())) -> 
             names[name] = f"{name}{ending}"
             rows.append(f"{names[name]} = {text}")
         last.append(names)
-        returned += [] if side.returns is None else [text_of(place, side.returns, ones | names)]
+        returned.append([text_of(place, result, ones | names) for result in side.results])
     rows += [f"{name} = torch.where(taken, {last[0].get(name, name)}, {last[1].get(name, name)})" for name in branch.outcomes]
-    return [*rows, *([f"return torch.where(taken, {returned[0]}, {returned[1]})"] if returned else [])]
+    results = [value if value == other else f"torch.where(taken, {value}, {other})" for value, other in zip(*returned, strict=True)]
+    return [*rows, f"return {', '.join(results)}"] if results else rows
 
 
 def _chosen(branch: Branch) -> Iterator[str]:
@@ -723,6 +740,9 @@ def _choices(context: BreakContext, drop: ast.Call | None) -> Iterator[Said]:
     yield from _left_out(context)
     python, decides = (None, test) if test is None else split_python_part(test)
     text = None if decides is None else tensor_condition(line, decides, drop)
+    if test is None and place is not None and isinstance(place.statement(), ast.If) and not line.code.startswith("elif"):
+        with suppress(EditError):  # its condition goes on below
+            yield from _statement(context, place, None if drop is None else place.at(line, drop))
     if text is None or isinstance(line.statement, ast.While):
         return
     if isinstance(line.statement, ast.Assert):

@@ -44,6 +44,10 @@ _OF_NUMBERS = _MODULES - {"torch"}
 _NO_TENSORS = HOST_READS | PROPERTIES | GIVES_NO_TENSOR
 _NOT_TENSORS = ANSWERS | PROPERTIES | {"is_tensor", "Size", "Generator"}
 
+_SINGLE = "()"
+"""Behind the name of a tensor: one value that is computed from all of it."""
+_ONE_OF_FLOATS = frozenset(("sum", "mean", "max", "min", "amax", "amin", "norm", "median")) & REDUCTIONS
+"""What gives one value, of the type of its operand where that is one of floats."""
 _NO_ROOTS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -221,6 +225,7 @@ class Place(Function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
             sides = [expression for expression in (node.left, node.right) if not self._is_number(expression)]
             found = {self._elements(side, roots) for side in sides}
+            found -= {f"{root}{_SINGLE}" for root in found}  # `y - y.mean()` has the shape of `y`
             return found.pop() if len(found) == 1 else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             # By zero the other side has no gradient, not even where it is not chosen.
@@ -233,6 +238,10 @@ class Place(Function):
             on = node.args if is_of_torch(dotted(node.func)) else [node.func.value, *node.args]
             numbers = (*on[1:], *(keyword.value for keyword in node.keywords))
             return self._elements(on[0], roots) if on and all(map(self._is_number, numbers)) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ONE_OF_FLOATS and not node.keywords:
+            on = node.args if is_of_torch(dotted(node.func)) else [node.func.value, *node.args]
+            root = self._elements(on[0], roots) if len(on) == 1 else None
+            return None if root is None else root if root.endswith(_SINGLE) else f"{root}{_SINGLE}"
         name = dotted(node)
         return self._root(name, roots) if name is not None and self.is_tensor(node) else None
 
@@ -245,11 +254,25 @@ class Place(Function):
         """The tensor that the name stands for (`y = x`), if that keeps its shape all the time; else the name."""
         if name in roots:
             return roots[name]
-        root = next((dotted(expression) for expression in self.values(name)[:1]), None) if self.is_local(name) else None
+        root = self._first_root(name, roots)
         if root is None or root == name or self.is_local(root):
             return name
         kept = (*self.values(name)[1:], *self.values(root))
         return root if all(self._elements(item, {**roots, name: root}) == root for item in kept) else name
+
+    def _first_root(self, name: str, roots: Mapping[str, str]) -> str | None:
+        """What the first value of a name of the function is, or is computed from element by element: an argument, or an attribute that the
+        function only reads, whose shape is that of the call.
+        """
+        first = next(iter(self.values(name)), None) if self.is_local(name) else None
+        if first is None or dotted(first) is not None or not self.is_assigned(name):
+            return None if first is None else dotted(first)
+        root = self._elements(first, {**roots, name: name})
+        if root is None or root.endswith(_SINGLE):
+            return None
+        stored = (node for node in self.index.body if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load))
+        plain = self.index.stores.get(root, 0) == len(self.values(root)) and all(dotted(node) != root for node in stored)
+        return root if plain and (root in self.index.arguments or "." in root) else None
 
     def is_single(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether the expression surely is one value: computed from sums over everything, numbers and other single values."""

@@ -543,6 +543,30 @@ FREE, TRAINED, SMALL = ("x", (4, 4)), ("x", (4, 4), True), ("n", ())
         (("if x.mean() > self.low:", "    x = x + 1", "return -x"), (TRAINED,), "x = torch.where(x.mean() > self.low, x + 1, x)"),
         (("self.low = x[0]", ">>> if x.mean() > self.low:", "    x = x + 1", "return -x"), (TRAINED,), None),
         (("if x.mean() > LOW:", "    x = x + 1", "return -x"), (), None),  # no graph was recorded
+        # Of one shape: what is computed from one tensor under several names, with single values of it; what both sides return alike.
+        (
+            ("y = x * 2", "z = x + 1", ">>> if y.sum() > 0:", "    y = z * 2", "return -y"),
+            (FREE,),
+            "y = torch.where(y.sum() > 0, z * 2, y)",
+        ),
+        (
+            ("y = x * 2", ">>> if y.sum() > 0:", "    y = y - y.mean()", "return -y"),
+            (FREE,),
+            "y = torch.where(y.sum() > 0, y - y.mean(), y)",
+        ),
+        (("y = x * 2", "z = x.sum(0)", ">>> if y.sum() > 0:", "    y = z + 1", "return -y"), (FREE,), None),
+        (("y = x * 2", "x = x[0]", "z = x + 1", ">>> if y.sum() > 0:", "    y = z * 2", "return -y"), (FREE,), None),
+        (
+            ("if x.sum() > 0:", "    return x * 2, None", "return x + 2, None"),
+            (FREE,),
+            "taken = x.sum() > 0\nreturn torch.where(taken, x * 2, x + 2), None",
+        ),
+        (("if x.sum() > 0:", "    return x * 2, n", "return x + 2"), (FREE,), None),
+        (
+            ("y = -x", ">>> if (x.norm() >", "        1.0):", "    y = y / 2", "return y"),
+            (FREE,),
+            "y = torch.where(x.norm() > 1.0, y / 2, y)",
+        ),
     ],
 )
 def test_what_the_recorded_graphs_took_decides_on_a_choice(body, took, after):

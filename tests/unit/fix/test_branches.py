@@ -32,6 +32,17 @@ def test_a_selection_takes_the_place_of_a_branch():
     assert rows("if not x.any():\n    return x\nelse:\n    return y") == ["return torch.where(torch.logical_not(x.any()), x, y)"]
 
 
+def test_results_of_several_parts_are_selected_one_by_one():
+    assert rows("if x.sum() > 0:\n    return x + 1, None\nreturn x - 1, None") == [
+        "taken = x.sum() > 0",
+        "return torch.where(taken, x + 1, x - 1), None",
+    ]
+
+
+def test_a_cast_in_the_condition_need_not_stay():
+    assert rows("if float(x.mean()) > 0.5:\n    x = x + 1\nreturn x") == ["x = torch.where(x.mean() > 0.5, x + 1, x)"]
+
+
 def test_what_python_decides_stays_a_branch():
     found = rows("if y is not None and x.any():\n    x = x + y\nreturn x")
     assert found == ["if y is not None:", "    x = torch.where(x.any(), x + y, x)"]
