@@ -15,7 +15,7 @@ from dynadiag.facts.fingerprint import numbered
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.model import codes
 from dynadiag.model.parity import Replayed
-from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary
+from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary, distinct_advice
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass
@@ -126,8 +126,7 @@ def _copyable(finding: Finding, run: Run) -> Finding:
     """The finding with each change once, and with the imports that its code needs."""
     if not finding.fix:
         return finding
-    once = {(advice.before, advice.after) if advice.after else advice.text: advice for advice in reversed(finding.fix)}
-    kept = [with_imports(advice, finding.where, run) for advice in finding.fix if any(advice is item for item in once.values())]
+    kept = [with_imports(advice, finding.where, run) for advice in distinct_advice(finding.fix)]
     return replace(finding, fix=(replace(kept[0], follows=False), *kept[1:]))
 
 

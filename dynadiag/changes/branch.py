@@ -659,7 +659,7 @@ def _chosen(branch: Branch) -> Iterator[str]:
     yield f"return {call}" if branch.then.returns is not None else f"({', '.join(branch.outcomes)},) = {call}"
 
 
-_BOTH = "both values are computed, and both get gradients, of zeros where one is not chosen"
+_BOTH = "both values are computed, and both get gradients: zeros where a value is not chosen"
 _NO_CHOICE = (
     "the value of a tensor decides what Python does here; `torch.where` computes both values, which must then have one shape and both get "
     "gradients: the recording does not show that the results would be the same; where `dynadiag fix` can rewrite the branch, it compares "

@@ -25,7 +25,7 @@ from dynadiag.torch_compat.versions import OLDEST
 TESTED_TORCH = ("2.6.0", "2.9.1", "2.11.0", "2.15.0")
 _TORCH_TIMEOUT_S = 120.0
 _TOOL_TIMEOUT_S = 60.0
-# Only settings of torch and of the compiler; the rest of an environment is nobody's business in a pasted report.
+# Only settings of torch and of the compiler; the rest of an environment does not belong in a pasted report.
 _SETTINGS = re.compile(
     r"^(TORCH(DYNAMO|INDUCTOR|_COMPILE|_LOGS|_TRACE)\w*|TRITON_\w+|AOT_\w+|CUDA_VISIBLE_DEVICES|CUDA_HOME|OMP_NUM_THREADS|CXX|CC|CI)$"
 )

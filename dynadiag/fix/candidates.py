@@ -73,7 +73,7 @@ def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: 
         if kind.applied == "rule":  # `moves` says what comes of it
             continue
         if kind.applied is None:
-            whys.append(f"`{advice.slug}` is not applied automatically: {advice.text}")
+            whys.append(f"`{advice.slug}` is not applied automatically: {advice.words}")
         elif kind.gives_up is not None and not unsafe:
             whys.append(f"`{advice.slug}` gives something up ({kind.gives_up}): use --unsafe to try it")
         else:
@@ -103,7 +103,7 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, kind: Kind) -
     return Candidate(
         id="",
         slug=advice.slug,
-        text=advice.text,
+        text=advice.words,
         edits=edits,
         spans=tuple(spans),
         cures=(finding.fingerprint,),

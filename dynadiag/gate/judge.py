@@ -130,7 +130,7 @@ def _of_finding(finding: Finding) -> Problem:
         where=finding.where,
         fingerprint=finding.fingerprint,
         why=finding.why,
-        fix=finding.fix[0].text if finding.fix else None,
+        fix=finding.fix[0].words if finding.fix else None,
         evidence=finding.evidence,
     )
 
@@ -152,7 +152,7 @@ def _copies(report: Report) -> Iterator[Problem]:
                 title=f"{mutation.input} is mutated by compiled code and copied back",
                 where=None if site is None else Location(site["file"], site.get("line"), site.get("function"), site.get("code")),
                 fingerprint=mutation.fingerprint,
-                fix=mutation.advice[0].text if mutation.advice else None,
+                fix=mutation.advice[0].words if mutation.advice else None,
                 evidence=(mutation.id,),
             )
 

@@ -136,6 +136,29 @@ class EndedProgram(Clause):
 
 
 @dataclass(frozen=True, slots=True)
+class SameFor(Clause):
+    """The other places that the same change serves."""
+
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StillBreaks(Clause):
+    """What still breaks the graph at the line after the change."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndsRecompiles(Clause):
+    """How many of so many recompiles a change ends: at least, as the sizes of all calls show, or as far as torch names their causes."""
+
+    count: int
+    of: int
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unadvised(Clause):
     """Why nothing is advised; `of` says for which part, where there is advice for another one."""
 

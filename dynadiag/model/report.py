@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
-from dynadiag.model.clauses import Clause
+from dynadiag.model.clauses import Clause, Happened
 from dynadiag.model.json_keys import NOT_WRITTEN, Bounds, Count, ReasonIn, WrittenAs
 from dynadiag.model.location import Location
 from dynadiag.model.parity import Parity, Replayed
@@ -24,7 +24,8 @@ class Advice:
     """One concrete change: `text` for a person, optional code before and after, and the torch options that it names.
 
     `follows`: it is needed as well as the advice before it in the list; else it is another way to the same end. `imports` are the
-    statements that `after` needs and that the program's recorded source does not show to be there.
+    statements that `after` needs and that the program's recorded source does not show to be there. `clauses` are what is claimed of it
+    besides: what else it serves, how much it ends; `words` has them in sentences.
     """
 
     slug: str
@@ -34,6 +35,25 @@ class Advice:
     options: tuple[str, ...] = ()
     follows: Annotated[bool, "true: needed as well as the advice before it; false: another way to the same end"] = False
     imports: Annotated[tuple[str, ...], "what `after` needs and the recorded source does not show to be there"] = ()
+    clauses: Annotated[tuple[Clause, ...], NOT_WRITTEN] = ()
+
+    @property
+    def words(self) -> str:
+        """The change and what is claimed of it, for a person."""
+        return sentences((Happened(self.text), *self.clauses)) if self.clauses else self.text
+
+    @property
+    def change(self) -> tuple[str | None, str | None]:
+        """What makes two pieces of advice one: the code before and after, else what is done in words."""
+        return (self.before, self.after) if self.after else (self.slug, self.text)
+
+
+def distinct_advice(given: Iterable[Advice]) -> tuple[Advice, ...]:
+    """Each change once, in the order in which they came."""
+    found: dict[tuple[str | None, str | None], Advice] = {}
+    for advice in given:
+        found.setdefault(advice.change, advice)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

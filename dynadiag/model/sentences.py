@@ -50,7 +50,8 @@ def _stopped_at(clause: c.StoppedAt) -> str:
 
 
 def _left_eager(clause: c.LeftEager) -> str:
-    return f"Not compiled because of it: {listed(clause.functions)}" + (f" ({clause.reason})" if clause.reason else "")
+    are = "is" if len(clause.functions) == 1 else "are"
+    return f"Because of it, {listed(clause.functions)} {are} not compiled" + (f" ({clause.reason})" if clause.reason else "")
 
 
 def _graphs_around(clause: c.GraphsAround) -> str:
@@ -91,6 +92,13 @@ def _versions_used(clause: c.VersionsUsed) -> str:
     return f"It has {clause.versions} of at most {clause.limit} compiled versions"
 
 
+def _ends_recompiles(clause: c.EndsRecompiles) -> str:
+    every = "both" if clause.of == 2 else f"all {clause.of}"
+    some = f"{'at least ' if clause.at_least else ''}{clause.count} of these {clause.of}"
+    known = "" if clause.at_least else ", as far as torch names their causes"
+    return f"This ends {some if clause.count < clause.of else every} recompiles{known}"
+
+
 def _unadvised(clause: c.Unadvised) -> str:
     return f"Nothing is advised{f' for {clause.of}' if clause.of else ''}{f': {clause.reason}' if clause.reason else ''}"
 
@@ -115,6 +123,9 @@ _WRITERS: Mapping[type[c.Clause], Callable[[Any], str]] = {
     c.CompileSeconds: _compile_seconds,
     c.VersionsUsed: _versions_used,
     c.EndedProgram: lambda clause: "This exception ended the program",
+    c.SameFor: lambda clause: f"The same for {listed(clause.places)}",
+    c.StillBreaks: lambda clause: f"{capital(clause.what)} still breaks the graph",
+    c.EndsRecompiles: _ends_recompiles,
     c.Unadvised: _unadvised,
     c.Settled: _settled,
 }

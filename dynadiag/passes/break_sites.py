@@ -14,8 +14,9 @@ from dynadiag.facts.lookups import kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, is_own_file, joined_stack, of_last_run, own_entry, own_frame, source_function
 from dynadiag.facts.wording import plural, unique
 from dynadiag.model import codes
+from dynadiag.model.clauses import StillBreaks
 from dynadiag.model.location import Location
-from dynadiag.model.report import Advice, GraphBreak
+from dynadiag.model.report import Advice, GraphBreak, distinct_advice
 from dynadiag.model.run import BreakEvent, Frame, RegistryEntry, Run
 from dynadiag.passes.break_categories import category
 from dynadiag.passes.break_chain import resume_frames
@@ -251,13 +252,10 @@ def _advice(group: Iterable[_Seen], run: Run) -> tuple[tuple[Advice, ...], str |
     of_branch = next((fixes for kind, (fixes, _) in zip(kinds, said, strict=False) if kind.startswith(_BRANCH)), None)
     if of_branch is not None:  # what the branch prints is another matter
         found = [
-            entry if entry in of_branch else replace(entry, text=f"{entry.text}; the branch itself ({_BRANCH}) still breaks")
+            entry if entry in of_branch else replace(entry, clauses=(*entry.clauses, StillBreaks(f"the branch itself ({_BRANCH})")))
             for entry in found
         ]
-    once: dict[tuple[str | None, str | None], Advice] = {}
-    for advice in found:
-        once.setdefault((advice.before, advice.after) if advice.after else (advice.slug, advice.text), advice)
-    kept = tuple(sorted(once.values(), key=leaves_out))[:MOST_FIXES]
+    kept = tuple(sorted(distinct_advice(found), key=leaves_out))[:MOST_FIXES]
     return kept, None if kept else next((reason for _, reason in said if reason), None)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from dynadiag.advice.fallbacks import why_nothing
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import code_key
-from dynadiag.facts.wording import NO_RECORDS, frame_text, listed
+from dynadiag.facts.wording import NO_RECORDS, frame_text, listed, times
 from dynadiag.model import codes
-from dynadiag.model.clauses import Clause, Counted, Happened, Unadvised
+from dynadiag.model.clauses import Basis, Clause, Happened, Unadvised
 from dynadiag.model.report import Advice, Cost, Fallback, Finding, PassResult
 from dynadiag.model.run import Frame, Run
 from dynadiag.model.sentences import capital
@@ -114,7 +114,7 @@ def _entries(run: Run, entries: Iterable[Fallback]) -> Iterable[Finding]:
 
 def _clauses(entry: Fallback) -> Iterable[Clause]:
     yield Happened(entry.reason)
-    yield Counted(entry.events, "record")
+    yield Basis(f"Recorded {times(entry.events)}")
     if (reason := why_nothing(entry)) is not None:
         yield Unadvised(reason)
 

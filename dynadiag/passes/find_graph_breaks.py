@@ -28,6 +28,7 @@ from dynadiag.model.clauses import (
     Happened,
     LeftEager,
     ResumedIn,
+    SameFor,
     StoppedAt,
     Unadvised,
 )
@@ -56,8 +57,8 @@ _RAISED = re.compile(r"^Exception: ?(.*?)(?:\nTraceback:|\Z)", re.MULTILINE | re
 _LONGEST_RAISED = 400
 # A flag that only code behind a print read gave one more version of the function without the break (2.11 and 2.15).
 _JOINS = (
-    "without a graph break, the code before and behind it is one graph: what only the code behind it depends on may then recompile the "
-    "whole function"
+    "without a graph break, the code before and after it is one graph: a change that only the code after it depends on may then recompile "
+    "the whole function"
 )
 
 
@@ -251,16 +252,18 @@ def _clauses(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: 
         yield from _inside(group)
     yield from (Happened(f"The back end raised {text}") for text in unique(filter(None, (_refusal(run, site) for site in group))))
     if not together:
-        yield from (Cause(f"What Dynamo does not enter is `{name}`") for name in unique(filter(None, map(_skipped, group))))
+        yield from (Cause(f"Dynamo does not trace into `{name}`") for name in unique(filter(None, map(_skipped, group))))
     yield from _consequence(run, group, no_graph=no_graph)
     lines = "this line" if len({site.own_frame for site in group}) == 1 else "these lines"
     yield from map(Happened, unique(f"Also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
     if len(beside) > 1 and not together:
         others = listed(unique(beside), limit=8)
-        yield Happened(f"One of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}"))
+        yield Happened(
+            f"This is one of {len(beside)} causes behind this line" + (f" ({others})" if len(set(beside)) > 1 else f", all {others}")
+        )
     yield from map(Doubt, unique(doubt for site in group for doubt in site.doubts))
     if fix and any(site.skipped_frames for site in group):
-        yield Effect("Compiled with the change, it may also be recompiled")
+        yield Effect("Once it is compiled, it may also be recompiled")
     if not fix:
         yield Unadvised(OWN_BREAK if is_step_alone(group) else listed(unique(site.unadvised for site in group if site.unadvised)))
 
@@ -318,7 +321,7 @@ def _consequence(run: Run, group: Sequence[GraphBreak], *, no_graph: bool) -> It
     if compiled or left:
         yield ResumedIn(len(compiled), len(left))
     if all(site.cached for site in group):
-        yield Basis("Replayed from a compile cache")
+        yield Basis("This break was replayed from a compile cache")
     if no_graph:
         yield Effect("No graph was captured in the whole run, so no operation ran compiled")
 
@@ -353,7 +356,7 @@ def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     found: dict[tuple[object, ...], list[tuple[Advice, GraphBreak]]] = {}
     for site in sites:
         for advice in site.advice:
-            found.setdefault(_change(advice), []).append((advice, site))
+            found.setdefault(advice.change, []).append((advice, site))
     fixes: list[Advice] = []
     cured: set[str] = set()
     for group in sorted(found.values(), key=lambda group: leaves_out(group[0][0]))[:MOST_FIXES]:
@@ -363,13 +366,7 @@ def merged_fixes(sites: Sequence[GraphBreak]) -> tuple[Advice, ...]:
     return tuple(fixes)
 
 
-def _change(advice: Advice) -> tuple[object, ...]:
-    """What makes two pieces of advice one: a setting is the same whatever line it is told for; a change of a line is of that line."""
-    is_setting = advice.before is None and advice.after is not None
-    return (advice.slug, advice.after, advice.options) if is_setting else (advice.slug, advice.text, advice.before)
-
-
 def _told_once(group: Sequence[tuple[Advice, GraphBreak]]) -> Advice:
     advice = group[0][0]
-    others = unique(short_place(site.torch_frame) for item, site in group if item.text != advice.text)
-    return replace(advice, text=f"{advice.text}; the same for {listed(others)}") if others else advice
+    others = unique(short_place(site.torch_frame) for other, site in group if other.text != advice.text)
+    return replace(advice, clauses=(*advice.clauses, SameFor(others))) if others else advice

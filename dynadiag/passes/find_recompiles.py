@@ -29,7 +29,7 @@ from dynadiag.facts.wording import frame_text, listed, plural, rank_text, short_
 from dynadiag.model import codes
 from dynadiag.model.clauses import Clause, CompileSeconds, Effect, Happened, OnProcesses, Settled
 from dynadiag.model.location import Location
-from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition
+from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, Transition, distinct_advice
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
@@ -37,7 +37,7 @@ from dynadiag.passes.constant_numbers import constant_at
 from dynadiag.passes.dict_keys import KEY_ORDER, only_order_differs
 from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
 from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
-from dynadiag.passes.recompile_fixes import counted_fixes, distinct, versions_needed
+from dynadiag.passes.recompile_fixes import counted_fixes, versions_needed
 from dynadiag.passes.recompile_limit import Limit, recompile_limit
 from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_sentence, row_text, varying_sizes
 from dynadiag.passes.recompile_splits import Splits
@@ -212,7 +212,7 @@ def _advice_by_step(recompiled: Recompiled) -> dict[str, tuple[Advice, ...]]:
     made: dict[tuple[int, ...], tuple[Advice, ...]] = {}
     for numbers in map(tuple, rows.values()):
         if numbers not in made:
-            made[numbers] = distinct(advice for number in dict.fromkeys(numbers) for advice in recompiled.advice[number])
+            made[numbers] = distinct_advice(advice for number in dict.fromkeys(numbers) for advice in recompiled.advice[number])
     return {step: made[tuple(numbers)] for step, numbers in rows.items()}
 
 
@@ -371,13 +371,13 @@ def _clauses(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds:
         yield Effect(f"From then on, what it calls is compiled on its own: {alone}")
     elif inside:
         followed = listed([f"{_name(one)} ({listed([row_text(row) for row in one.rows], limit=2)})" for one in inside])
-        yield Effect(f"The same change in what it calls: {followed}")
+        yield Effect(f"The same change recompiles what it calls: {followed}")
     yield versions_used(group)
     if seconds is not None:
         yield CompileSeconds(seconds, sum(len(one.code.steps) for one in (*group, *inside)))
     others = [one.code.named for one in group[1:]]
     if others:
-        yield Happened(f"Also {listed(unique(frame_text(frame) for frame in others))}")
+        yield Happened(f"Also recompiled: {listed(unique(frame_text(frame) for frame in others))}")
     if who := rank_text(run, {one.code.key[0] for one in group}):
         yield OnProcesses(who)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
-from dynadiag.model.report import Advice
+from dynadiag.model.clauses import EndsRecompiles
+from dynadiag.model.report import Advice, distinct_advice
 from dynadiag.passes.recompiled import Recompiled
 from dynadiag.passes.transitions import Row
 
@@ -36,30 +37,14 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool, follow
     """
     chosen = [(row, fix) for recompiled in group for row, given in zip(recompiled.rows, recompiled.advice, strict=True) for fix in given]
     ended = _Ended(group, chosen)
-    counted = [(fix, ended.by(fix)) for fix in distinct(advice for _, advice in chosen)]
+    counted = [(fix, ended.by(fix)) for fix in distinct_advice(advice for _, advice in chosen)]
     best = sorted((pair for pair in counted if pair[1] and (not hit or 2 * pair[1] > events)), key=lambda entry: -entry[1])[:_SHOWN]
     total = events + followed
-    shown = tuple(fix if total == 1 else replace(fix, text=f"{fix.text}{_said(count, total, fix.slug)}") for fix, count in best)
+    # The sizes of all calls are recorded; of another cause, another one may stand behind it.
+    shown = (
+        fix if total == 1 else replace(fix, clauses=(*fix.clauses, EndsRecompiles(count, total, fix.slug == _MARK))) for fix, count in best
+    )
     return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
-
-
-def _said(count: int, events: int, slug: str) -> str:
-    """How many recompiles a change ends. The sizes of all calls are recorded; of another cause, another one may stand behind it."""
-    if slug == _MARK:
-        return f" This ends {f'at least {count} of these {events}' if count < events else _all(events)} recompiles."
-    return f" This ends {f'{count} of these {events}' if count < events else _all(events)} recompiles, as far as torch names their causes."
-
-
-def _all(events: int) -> str:
-    return "both" if events == 2 else f"all {events}"
-
-
-def distinct(advice: Iterable[Advice]) -> tuple[Advice, ...]:
-    """Each change once, in the order in which they came."""
-    found: dict[tuple[str, str], Advice] = {}
-    for item in advice:
-        found.setdefault((item.slug, item.after or item.text), item)
-    return tuple(found.values())
 
 
 def versions_needed(rows: Iterable[Row]) -> int | None:

@@ -179,7 +179,7 @@ def _problem(problem: Problem, base: Any) -> str:
 def _told(code: str, title: str, where: Location | None, advice: Sequence[Advice], report: Report) -> str:
     lines = [_place(where, wording.base_folder(report.run), code, title), *_source(where)]
     for item in advice[:2]:
-        lines.append(f"    fix: {clean(item.text)}")
+        lines.append(f"    fix: {clean(item.words)}")
         lines += [
             f"      {mark} {clean_code(row)}" for mark, text in (("-", item.before), ("+", item.after)) for row in (text or "").splitlines()
         ]

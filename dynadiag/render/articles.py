@@ -50,7 +50,7 @@ def change_paragraphs(fix: Sequence[Advice]) -> Iterator[Paragraph]:
         yield Paragraph(
             label=("then" if advice.follows else "or") if number else "fix",
             kind="change",
-            text=advice.text,
+            text=advice.words,
             imports=advice.imports,
             before=advice.before,
             after=advice.after,

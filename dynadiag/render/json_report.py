@@ -12,7 +12,7 @@ from typing import Any
 
 from dynadiag.facts.compiled_work import NO_TIME, breaks_in, compiled_work, why_no_work
 from dynadiag.model.graph import Graph
-from dynadiag.model.report import CompileTime, Finding, Mutation, Report
+from dynadiag.model.report import Advice, CompileTime, Finding, Mutation, Report
 from dynadiag.model.run import Frame, Process, Run
 from dynadiag.render import finite_json, wording
 from dynadiag.render.completeness import completeness, not_ended
@@ -57,6 +57,8 @@ def plain(value: Any) -> Any:
         return value if value.isascii() else encodable(value)
     if kind is tuple or kind is list:
         return [plain(item) for item in value]
+    if kind is Advice:
+        return plain(_inside(value))
     if names := _field_names(kind):
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, bool | int):
@@ -94,6 +96,8 @@ def _entry(value: Any) -> dict[str, Any]:
 
 def _inside(value: Any) -> Any:
     """`plain` one level deep, for a value that JSON has no form for."""
+    if isinstance(value, Advice):
+        return {name: item for name, item in (_entry(value) | {"text": value.words}).items() if name != "clauses"}
     return _entry(value) if _field_names(type(value)) else plain(value)
 
 

@@ -139,7 +139,7 @@ def mutations(report: Report, detail: Detail) -> Iterator[Section]:
         refusal = (Part(clean_block(mutation.refusal, limit=1200, lines=6).replace("\n", " "), 1200),) if mutation.refusal else ()
         doubts, fixes = (
             (Part("; ".join(clean(doubt, limit=240) for doubt in mutation.doubts), 720),) if mutation.doubts else (),
-            tuple(Part(item.text, 400) for item in advice),
+            tuple(Part(item.words, 400) for item in advice),
         )
         return (
             (Part(mutation.id, code=True),),

@@ -79,7 +79,7 @@ def write_cut_short(report: Report, page: Page) -> None:
 def cut_short(report: Report) -> str | None:
     """That the recording is incomplete, and why; None where it is not, or where that is not known."""
     complete, why = completeness(report.run)
-    return f"The recording is cut short: {clean(why or '')}. Everything up to that point is below." if complete is False else None
+    return f"The recording is cut short: {clean(why or '')}. The report covers everything before that." if complete is False else None
 
 
 def write_failed_passes(report: Report, page: Page) -> None:

@@ -20,7 +20,7 @@ from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
 NOT_SHOWN = "the text does not show it"
-NOT_IN_TEXT = "How many graphs were compiled, and what ran eagerly without a message, the text does not show."
+NOT_IN_TEXT = "The text does not show how many graphs were compiled, nor what ran eagerly without a message."
 _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8

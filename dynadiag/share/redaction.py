@@ -1,4 +1,4 @@
-"""Takes out of texts and of JSON what is nobody's business: secrets, people, machines. The same name always gets the same pseudonym."""
+"""Takes private details out of texts and of JSON: secrets, people, machines. The same name always gets the same pseudonym."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drawing of ours without what is nobody's business: its texts replaced, and all of it written again through the same wall."""
+"""A drawing of ours without private details: its texts replaced, and all of it written again through the same wall."""
 
 from __future__ import annotations
 

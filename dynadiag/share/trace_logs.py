@@ -1,4 +1,4 @@
-"""The logs of a run written again without what is nobody's business: records taken apart, redacted, and put together as torch writes them.
+"""The logs of a run written again without private details: records taken apart, redacted, and put together as torch writes them.
 
 The report of a bundle is built from these logs, so its pages and pictures cannot show more than they do.
 """

@@ -137,7 +137,7 @@ def _end_missing(log: Path, size: int, reader: _LogReader) -> Iterator[str]:
     if size < told:
         yield f"the end of {name} is missing"
     elif not told and any("pid" in process_builder.facts and not process_builder.finished for process_builder in reader.by_number.values()):
-        yield f"the end of {name} may be missing: its process wrote no end, and there is no digest that says how long it was"
+        yield f"the end of {name} may be missing: it has no end record, and no digest says how long it was"
 
 
 def _teller(progress: Progress | None, before: int, total: int, stream: OpenLog) -> Callable[[int], None]:

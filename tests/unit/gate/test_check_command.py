@@ -140,7 +140,7 @@ def test_a_recording_that_was_cut_between_two_compilations_is_not_judged(project
     if kept != "run":
         (project / "run" / "dynadiag-run.json").unlink()
     status, out, message = check("--max-breaks", 0, log if kept == "log" else "run")
-    assert (status, out) == (2, "") and "the end of" in message and "may be missing: its process wrote no end" in message
+    assert (status, out) == (2, "") and "the end of" in message and "may be missing: it has no end record" in message
 
 
 def test_another_program_in_the_baseline_stays(project):

@@ -41,9 +41,9 @@ def test_a_change_of_what_a_branch_prints_says_that_the_branch_still_breaks(make
     maker.breaks_at(frame, at(8, "step", code), gb_id="GB0059", gb_type="Failed to trace builtin operator", context=printed)
     run = maker.run(blocks={("/home/me/proj/train.py", 7): f"def step(x):\n    {code}\n    return x.relu()"})
     (site,) = find_graph_breaks(run).graph_breaks
-    texts = {advice.slug: advice.text for advice in site.advice}
+    texts = {advice.slug: advice.words for advice in site.advice}
     assert len(texts) == 2 and "still breaks" not in texts.pop("branch-guard")
-    assert texts.popitem()[1].endswith("; the branch itself (GB0170) still breaks")
+    assert texts.popitem()[1].endswith(" The branch itself (GB0170) still breaks the graph.")
 
 
 def test_it_is_said_too_where_the_branch_has_no_change_of_its_own(maker, at):
@@ -53,7 +53,7 @@ def test_it_is_said_too_where_the_branch_has_no_change_of_its_own(maker, at):
     maker.breaks_at(frame, at(8, "step", code), gb_id="GB0059", gb_type="Failed to trace builtin operator", context=printed)
     run = maker.run(blocks={("/home/me/proj/train.py", 7): f"def step(self, x):\n    {code}\n    return x.relu()"})
     ((advice,),) = (site.advice for site in find_graph_breaks(run).graph_breaks)
-    assert advice.text.endswith("; the branch itself (GB0170) still breaks")
+    assert advice.words.endswith(" The branch itself (GB0170) still breaks the graph.")
 
 
 def test_a_line_with_many_reasons_tells_some_and_counts_the_others(maker, at):
@@ -183,7 +183,7 @@ def test_a_skipped_frame_is_ranked_before_breaks_that_only_split(maker, at):
     findings = sorted(find_graph_breaks(maker.run()).findings, key=lambda finding: finding.rank)
     assert [finding.where.line for finding in findings] == [12, 4]
     assert findings[0].title.startswith("two runs eagerly")
-    assert "Not compiled because of it: two (graph break in loop)" in findings[0].why
+    assert "Because of it, two is not compiled (graph break in loop)" in findings[0].why
     assert findings[0].evidence[:2] == ("b2", "x1")
 
 
@@ -421,7 +421,7 @@ def test_other_causes_behind_a_line_are_named_once_where_they_have_one_code(make
     for line, name in ((70, "lib.a"), (90, "lib.b")):
         maker.breaks_at(frame, at(8), library(line), context=f"qualname: {name}")
     whys = [finding.why for finding in find_graph_breaks(maker.run()).findings]
-    assert len(whys) == 2 and all("One of 2 causes behind this line, all GB0170." in why for why in whys)
+    assert len(whys) == 2 and all("This is one of 2 causes behind this line, all GB0170." in why for why in whys)
 
 
 def test_two_lines_of_the_user_behind_one_line_of_a_library_are_two_sites(maker, at, library):

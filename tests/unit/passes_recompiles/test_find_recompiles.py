@@ -411,7 +411,7 @@ def test_a_number_that_torch_turned_back_into_a_constant_is_to_be_multiplied(bui
     run = builders.recompiled([first], [specialized, first])
     run = builders.replace(run, blocks={(builders.SCRIPT, 10): "def step(x, k):\n    return x.add(x, alpha=k)"})
     (fix,) = only(find_recompiles(run).findings).fix
-    assert fix.text.endswith("This ends 1 of these 2 recompiles, as far as torch names their causes.") and fix.after == "x.add(x * k)"
+    assert fix.words.endswith("This ends 1 of these 2 recompiles, as far as torch names their causes.") and fix.after == "x.add(x * k)"
 
 
 def test_a_file_whose_name_torch_cut_is_still_the_compiled_function(builders):

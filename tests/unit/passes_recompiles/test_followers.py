@@ -34,7 +34,7 @@ def nested(builders, outer, inner, *, through=("step",), symbols=()):
 def test_the_same_change_in_a_call_is_one_finding(builders, through):
     (finding,) = nested(builders, [size("0/0", "x", 8, 12)], [size("1/0", "ids", 8, 12)], through=through).findings
     assert finding.title == "`step` and 1 function that it calls were recompiled, 2 times in all, because of `x.size(1)`"
-    assert "The same change in what it calls: `forward` (`ids.size(1)`: 8 -> 12)." in finding.why
+    assert "The same change recompiles what it calls: `forward` (`ids.size(1)`: 8 -> 12)." in finding.why
     assert finding.cost is not None and (finding.cost.value, finding.evidence) == (2.0, ("r1", "r2", "f0", "f2"))
 
 

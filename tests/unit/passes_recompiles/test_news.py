@@ -118,7 +118,7 @@ def test_a_change_of_a_line_says_how_many_recompiles_it_ends(builders):
     run = replace(run, frames=tuple(replace(one, callers=(call,)) for one in run.frames), traced_inputs=met)
     (marked,) = find_recompiles(run).findings[0].fix
     assert (marked.slug, marked.after) == ("mark-dynamic", "torch._dynamo.maybe_mark_dynamic(x, 0)\nloss = step(x)")
-    assert marked.text.endswith(" This ends at least 1 of these 2 recompiles.")
+    assert marked.words.endswith(" This ends at least 1 of these 2 recompiles.")
     optional = replace(run, traced_inputs=(*met, *(replace(one, source="L['mask']") for one in met[1:])))
     assert find_recompiles(optional).findings[0].fix == ()  # a mask that was not there in the first call
 

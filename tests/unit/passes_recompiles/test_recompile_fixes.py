@@ -31,7 +31,7 @@ def test_parameters_of_torchs_own_modules_need_two_options(builders):
     fix = fixes(run)["parameter-shapes"]
     assert fix.after is not None and "force_parameter_static_shapes = False" in fix.after
     assert "force_nn_module_property_static_shapes = False" in fix.after
-    assert fix.text.endswith(" This ends 2 of these 3 recompiles, as far as torch names their causes.")
+    assert fix.words.endswith(" This ends 2 of these 3 recompiles, as far as torch names their causes.")
 
 
 def test_an_option_that_helps_from_the_second_change_on_promises_no_more(builders):
@@ -54,7 +54,7 @@ def test_a_state_that_is_filled_once_hides_no_rate_that_changes_with_each_step(b
     rate = "self.param_groups[0]['lr']"
     rates = ([equals(entry, rate, f"0.{entry}")] for entry in (1, 2, 3))
     run = builders.recompiled(["0/0: len(self.state) == 0"], *rates)
-    assert fixes(builders.with_groups(run, 0))["lr-as-tensor"].text.endswith(
+    assert fixes(builders.with_groups(run, 0))["lr-as-tensor"].words.endswith(
         " This ends 3 of these 4 recompiles, as far as torch names their causes."
     )
     grows = builders.recompiled(["0/0: len(self.kept) == 0"], *([equals(entry, rate, f"0.{entry}")] for entry in (1, 2, 3)))
@@ -71,17 +71,19 @@ def test_a_change_for_another_cause_is_needed_too_and_one_for_the_same_cause_is_
 
     a, b = (Advice(slug=slug, text=slug) for slug in "ab")
     group = [SimpleNamespace(rows=[row(number) for number in range(2)], advice=((a,), (a,)))]
-    assert [fix.text for fix in counted_fixes(group, 2, hit=False)] == ["a This ends both recompiles, as far as torch names their causes."]
-    assert [fix.text for fix in counted_fixes(group, 3, hit=False)] == [
-        "a This ends 2 of these 3 recompiles, as far as torch names their causes."
+    assert [fix.words for fix in counted_fixes(group, 2, hit=False)] == [
+        "a. This ends both recompiles, as far as torch names their causes."
     ]
-    assert [fix.text for fix in counted_fixes(group, 2, hit=False, followed=3)] == [
-        "a This ends 2 of these 5 recompiles, as far as torch names their causes."
+    assert [fix.words for fix in counted_fixes(group, 3, hit=False)] == [
+        "a. This ends 2 of these 3 recompiles, as far as torch names their causes."
+    ]
+    assert [fix.words for fix in counted_fixes(group, 2, hit=False, followed=3)] == [
+        "a. This ends 2 of these 5 recompiles, as far as torch names their causes."
     ]
     once = [SimpleNamespace(rows=[row(0)], advice=((a,),))]
-    assert [fix.text for fix in counted_fixes(once, 1, hit=False)] == ["a"]
-    assert [fix.text for fix in counted_fixes(once, 1, hit=False, followed=2)] == [
-        "a This ends 1 of these 3 recompiles, as far as torch names their causes."
+    assert [fix.words for fix in counted_fixes(once, 1, hit=False)] == ["a"]
+    assert [fix.words for fix in counted_fixes(once, 1, hit=False, followed=2)] == [
+        "a. This ends 1 of these 3 recompiles, as far as torch names their causes."
     ]
     assert slugs((a,), (b,)) == [("a", False), ("b", True)]
     assert slugs((a, b)) == [("a", False), ("b", False)]

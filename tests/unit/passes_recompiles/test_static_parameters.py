@@ -29,7 +29,7 @@ def test_a_parameter_of_the_same_sizes_is_the_cause(builders):
     (fix,) = finding.fix
     assert fix.slug == "parameter-shapes" and "torch._dynamo.config.force_parameter_static_shapes = False" in fix.after
     assert "`w` is a parameter, whose sizes torch keeps static, and `g.size(" in fix.text
-    assert "This ends 1 of these 3 recompiles" in fix.text, "each of the two sizes becomes dynamic when it changes for the first time"
+    assert "This ends 1 of these 3 recompiles" in fix.words, "each of the two sizes becomes dynamic when it changes for the first time"
 
 
 @pytest.mark.parametrize("parameters", [[(8, 8)] * 4, [(8, 8), (8, 16), (16, 8), (5, 5)], SIZES[:3]])

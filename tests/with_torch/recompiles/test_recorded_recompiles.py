@@ -158,7 +158,7 @@ def test_a_list_that_the_compiled_code_lengthens_itself_is_appended_to_outside(f
         "y = remember(seen, torch.ones(2))",
         "y, appended = remember(seen, torch.ones(2))\nseen.append(appended)",
     )
-    assert "write `return x + 1, x.detach()` for `return x + 1`" in fix.text and "This ends both recompiles" in fix.text
+    assert "write `return x + 1, x.detach()` for `return x + 1`" in fix.text and "This ends both recompiles" in fix.words
 
 
 @pytest.mark.parametrize(
