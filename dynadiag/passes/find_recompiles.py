@@ -33,19 +33,46 @@ from dynadiag.model.report import Advice, Cost, Finding, PassResult, Recompile, 
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
 from dynadiag.passes.compile_calls import CompileCalls, calling_lines, input_roots, inputs_of, names_passed_before
-from dynadiag.passes.constant_numbers import constant_at
-from dynadiag.passes.dict_keys import KEY_ORDER, only_order_differs
-from dynadiag.passes.other_modules import parameters, parts_with_parameters, told_apart
-from dynadiag.passes.recompile_causes import Facts, cause_of, changes_objects, changes_of, has_one_group, is_library, takes_float32
-from dynadiag.passes.recompile_fixes import counted_fixes, versions_needed
-from dynadiag.passes.recompile_limit import Limit, recompile_limit
-from dynadiag.passes.recompile_rows import Shapes, input_shapes, recompile_code, rest_was_skipped, row_sentence, row_text, varying_sizes
-from dynadiag.passes.recompile_splits import Splits
-from dynadiag.passes.recompile_unadvised import because_of, settled, telling, without_advice
-from dynadiag.passes.recompiled import Recompiled, followers, versions_used
-from dynadiag.passes.size_conditions import sides_met
+from dynadiag.passes.recompile_causes import (
+    Facts,
+    Splits,
+    cause_of,
+    changes_objects,
+    changes_of,
+    has_one_group,
+    is_library,
+    parameters,
+    parts_with_parameters,
+    takes_float32,
+    told_apart,
+)
+from dynadiag.passes.recompile_fixes import because_of, counted_fixes, settled, telling, versions_needed, without_advice
+from dynadiag.passes.recompile_rows import (
+    Shapes,
+    constant_at,
+    input_shapes,
+    recompile_code,
+    rest_was_skipped,
+    row_sentence,
+    row_text,
+    sides_met,
+    varying_sizes,
+)
+from dynadiag.passes.recompiled import Limit, Recompiled, followers, recompile_limit, versions_used
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
-from dynadiag.passes.transitions import CodeObject, Known, Row, changes, code_objects, keys_of, known_values, rows, with_news
+from dynadiag.passes.transitions import (
+    KEY_ORDER,
+    CodeObject,
+    Known,
+    Row,
+    changes,
+    code_objects,
+    keys_of,
+    known_values,
+    only_order_differs,
+    rows,
+    with_news,
+)
 
 _MOST_ADVISED = 3_000
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
+from dynadiag.advice.overwritten import overwritten_advice
 from dynadiag.advice.uncaught import CATCH_BOTH, TRY_OUTSIDE, returned_input, uncaught_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import is_from_text
@@ -13,17 +16,126 @@ from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
-from dynadiag.model.clauses import Basis, Cause, Happened, OnProcesses, Quoted
+from dynadiag.model.clauses import Basis, Cause, Clause, Effect, Happened, OnProcesses, Quoted
 from dynadiag.model.location import Location
-from dynadiag.model.report import Finding, PassResult
+from dynadiag.model.report import Advice, Finding, PassResult
 from dynadiag.model.run import Problem, Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.failed_asserts import CLAUSES, failed_assert
+from dynadiag.passes.compile_calls import calling_line
 from dynadiag.passes.failed_compilations import raised_by_compilation
 from dynadiag.passes.lost_handlers import catches, clause_text
 from dynadiag.passes.mutation_errors import is_write_in_backward
-from dynadiag.passes.overwritten_outputs import TITLE, Overwritten, advice_of, clauses_of, overwritten_output
+from dynadiag.passes.mutation_graphs import read_nodes
 from dynadiag.source.function import parse_function
+
+# An `assert` on a tensor that failed in compiled code: eager raises AssertionError, the graph's operator RuntimeError.
+#
+# Dynamo puts `torch._assert_async` in its place, with its message or "assertion error" (`generic_jump` of `_dynamo/symbolic_convert.py`,
+# 2.11 to 2.15).
+CLAUSES = (
+    Cause("In compiled code an `assert` on a tensor is an operator of the graph and raises RuntimeError; eager raises AssertionError"),
+    Effect("An `except AssertionError` around the call does not catch it"),
+)
+"""What its finding claims."""
+_RAISED = "RuntimeError: "
+_OPERATOR = "_assert_async"
+
+
+def failed_assert(problem: Problem, run: Run) -> Location | None:
+    """The `assert` whose operator raised the exception, by its message; None where it was none, or where it may be one of several."""
+    if not problem.text.startswith(_RAISED) or not problem.stack:
+        return None
+    message = problem.text.removeprefix(_RAISED).strip()
+    found = {(location.file, location.line): location for location in _asserts(run, message)}
+    place = next(iter(found.values()), None)
+    return place if place is not None and len(found) == 1 and problem.stack[-1].file != place.file else None
+
+
+def _asserts(run: Run, message: str) -> Iterator[Location]:
+    for graph in run.graphs:
+        nodes = read_nodes(graph, lambda op: _OPERATOR in op) if graph.kind == "dynamo" else ()
+        for node in nodes:
+            text = node.args[1] if node.target.endswith(_OPERATOR) and len(node.args) > 1 else None
+            if text is not None and node.location is not None and (node.location.code or "").startswith("assert") and _is(text, message):
+                yield node.location
+
+
+def _is(text: str, message: str) -> bool:
+    try:
+        return str(ast.literal_eval(text)).strip() == message
+    except (ValueError, SyntaxError):
+        return False
+
+
+# An output of a CUDA graph that is read after a later call has overwritten it: torch raises, with words of its own (2.11 to 2.15).
+TITLE = "An output of a CUDA graph was read after a later call had overwritten it"
+# `CUDAGraphTreeManager.format_dealloc_msg` (torch/_inductor/cudagraph_trees.py); of gradients 2.15 speaks in other words than 2.11.
+_TEXT = re.compile(r"accessing (?P<gradient>gradient )?tensor output of CUDAGraphs that has been overwritten by a subsequent run")
+_MADE = re.compile(
+    r'Stack trace:\s*File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>[^\n]+)\n'
+    r"(?P<code>[^\n]*?)(?:\. (?:To prevent|This can happen)|$)",
+    re.MULTILINE,
+)
+_COMPILED = re.compile(r"/torch/_dynamo/eval_frame\.py$")
+
+
+class Overwritten(NamedTuple):
+    """Where it was read, the line of the compiled code that made it, the user's lines that call that code, whether it is a gradient.
+
+    `reads_own`: the line that reads it is a call of that same code.
+    """
+
+    where: Location | None
+    made: Location | None
+    calls: tuple[Location, ...]
+    is_gradient: bool
+    reads_own: bool
+
+
+def overwritten_output(problem: Problem, run: Run) -> Overwritten | None:
+    """What an exception says of an overwritten output; None for any other exception."""
+    if (told := _TEXT.search(problem.text)) is None:
+        return None
+    match = _MADE.search(problem.text)
+    made = None if match is None else Location(match["file"], int(match["line"]), match["function"].strip(), match["code"].strip())
+    entered = [number for number, place in enumerate(problem.stack) if _COMPILED.search(normal_path(place.file))]
+    outside = problem.stack[: entered[0]] if entered else problem.stack
+    inside = {(place.file, place.function) for place in problem.stack[len(outside) :]} if entered else set()
+    reads_own = made is not None and (made.file, made.function) in inside
+    where = own_frame(outside, run) or (made if not problem.stack else None)  # of a text that has torch's message alone
+    calls = (*_calls(made, run), *((where,) if reads_own and where is not None else ()))
+    return Overwritten(
+        where, made, tuple({(line.file, line.line): line for line in calls}.values()), told["gradient"] is not None, reads_own
+    )
+
+
+def _calls(made: Location | None, run: Run) -> tuple[Location, ...]:
+    """The user's lines that call the compiled function of a line."""
+    frames = [
+        frame
+        for frame in run.frames
+        if made is not None
+        and frame.callers
+        and frame.file is not None
+        and normal_path(frame.file) == normal_path(made.file)
+        and source_function(frame.name) == made.function
+    ]
+    return tuple(line for frame in frames if (line := calling_line(frame, run)) is not None)
+
+
+def clauses_of(found: Overwritten, run: Run) -> Iterator[Clause]:
+    """What its finding claims."""
+    yield Quoted('"accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run"', by="torch")
+    if found.made is not None and is_own_file(found.made.file, run):
+        yield Happened(f"It was made at {short_place(found.made)}: `{found.made.code}`")
+    yield Cause("The memory of what a CUDA graph returns belongs to the graph: a later call writes its own results there")
+
+
+def advice_of(found: Overwritten) -> tuple[Advice, ...]:
+    """The changes that end it."""
+    made, read = (None if place is None else place.code for place in (found.made, found.where))
+    return overwritten_advice(made, read, found.calls, is_gradient=found.is_gradient, reads_own=found.reads_own)
+
 
 _LONGEST = 400
 _NOT_TRIED = Basis("Whether the program works without torch.compile was not tried")

@@ -3,35 +3,217 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dynadiag.changes.recompile_cause import Cause, Split
 from dynadiag.errors import UnreadableInputError
-from dynadiag.facts.guard_sources import stripped
+from dynadiag.facts.guard_sources import dimension, readable, stripped
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import (
+    bare_name,
     callers,
     full_place,
+    function_words,
     is_generated,
     is_module_entry,
     is_own_file,
     is_torchs_file,
+    normal_path,
     of_last_run,
     resume_line,
     source_function,
 )
 from dynadiag.model.graph import MutationRecord
 from dynadiag.model.location import Location
-from dynadiag.model.run import Frame, Run, SourceFunction
+from dynadiag.model.run import BreakEvent, Frame, Run, SourceFunction
+from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.compile_calls import Called
+from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.stack_values import ON_STACK
-from dynadiag.passes.static_parameters import static_parameter
-from dynadiag.passes.transitions import CodeObject, Row
+from dynadiag.passes.transitions import CodeObject, Row, Step
 from dynadiag.source.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.source.function import Function, parse_function
 from dynadiag.source.imports import imports_of
 from dynadiag.trace import side_effects
+
+# Sizes that are compiled one by one because a parameter has them, whose sizes torch keeps static (`tensor_always_has_static_shape`,
+# `torch/_dynamo/utils.py`, 2.11 and 2.15): the guard that fails first may be that of another tensor with the same sizes.
+_Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]
+
+
+def static_parameter(row: Row, code: CodeObject, run: Run) -> str | None:
+    """The parameter that keeps this size static: itself, or one with the same size in each compilation; None where there is none.
+
+    Established: what is compared with a static size becomes one, and both went through the same sizes, more than one.
+    """
+    named = dimension(row.source) if row.kind == "size" and row.dynamic_since is None else None
+    if named is None:
+        return None
+    tensor, index = named
+    parameters, others = _shapes(run)
+    met = [
+        (parameters.get(frame.id, {}), others.get(frame.id, {})) for frame in code.frames if frame.id in parameters or frame.id in others
+    ]
+    if any(tensor in held for held, _ in met):
+        return tensor
+    sizes = [given[tensor][index] if tensor in given and index < len(given[tensor]) else None for _, given in met]
+    if None in sizes or len(set(sizes)) < 2:
+        return None
+    names = dict.fromkeys(name for held, _ in met for name in held)
+    return next(
+        (
+            name
+            for name in names
+            if all(name in held for held, _ in met)
+            and any(
+                all(at < len(held[name]) and held[name][at] == size for (held, _), size in zip(met, sizes, strict=True)) for at in range(8)
+            )
+        ),
+        None,
+    )
+
+
+@of_last_run
+def _shapes(run: Run) -> tuple[_Shapes, _Shapes]:
+    """By frame the shapes of the parameters that it was given, and those of all other tensors, by their readable names."""
+    found: tuple[dict[str, dict[str, tuple[int, ...]]], dict[str, dict[str, tuple[int, ...]]]] = ({}, {})
+    for traced_input in run.traced_inputs:
+        if traced_input.shape is not None:
+            found[0 if traced_input.is_parameter else 1].setdefault(traced_input.frame, {})[readable(traced_input.source)] = (
+                traced_input.shape
+            )
+    return found
+
+
+# Recompiles that are none of a change: another compiled module came to the code through which torch enters all of them.
+#
+# A compiled nn.Module of torch's own classes is entered through one function for all modules (`inner` of
+# `torch/_dynamo/external_utils.py`, 2.11 and 2.15). The first call of a second module then fails the guards of the first one's version,
+# by the size of its input for example.
+Parameters = Mapping[str, frozenset[tuple[str, tuple[int, ...] | None]]]
+
+
+def parameters(run: Run) -> Parameters:
+    """The parameters of each frame, by frame id: their sources and shapes tell modules apart."""
+    found: dict[str, set[tuple[str, tuple[int, ...] | None]]] = {}
+    for traced_input in run.traced_inputs:
+        if traced_input.is_parameter:
+            found.setdefault(traced_input.frame, set()).add((traced_input.source, traced_input.shape))
+    return {frame: frozenset(held) for frame, held in found.items()}
+
+
+def parts_with_parameters(run: Run) -> Mapping[str, frozenset[str]]:
+    """The attributes of each frame's object that are modules with parameters, by frame id: `lin` for `self.lin.weight`."""
+    found: dict[str, set[str]] = {}
+    for traced_input in run.traced_inputs:
+        part = _PART.match(stripped(traced_input.source)) if traced_input.is_parameter else None
+        if part is not None:
+            found.setdefault(traced_input.frame, set()).add(part[1] or part[2])
+    return {frame: frozenset(names) for frame, names in found.items()}
+
+
+# torch writes `L['self'].__dict__['_modules']['lin']` for a module that counts its calls, since such an attribute changes.
+_PART = re.compile(r"self\.(?:(?:__dict__\[')?_modules(?:'\])?\['(\w+)'\]|(?!_|__dict__)(\w+)[.\[])")
+
+
+def told_apart(code: CodeObject, held: Parameters) -> CodeObject:
+    """The code object with what other modules' versions had failed on left out, and `module` as the cause where nothing else is left."""
+    frames = {frame.key.text: frame.id for frame in code.frames}
+    return replace(code, steps=tuple(_told(step, frames, held) for step in code.steps))
+
+
+def _told(step: Step, frames: Mapping[str, str], held: Parameters) -> Step:
+    others = [guard for guard in step.guards if _of_another(guard, step, frames, held)]
+    if not others:
+        return step
+    same = tuple(guard for guard in step.guards if guard.entry is not None and guard not in others)
+    module = FailedGuard("module", "module", None, None, others[0].text, entry=others[0].entry, raw_source="fn")
+    return replace(step, guards=same or (module,))
+
+
+def _of_another(guard: FailedGuard, step: Step, frames: Mapping[str, str], held: Parameters) -> bool:
+    mine, theirs = held.get(step.frame.id), held.get(frames.get(guard.entry or "", ""))
+    if not mine or not theirs or (step.frame.outcome == "failed" and mine <= theirs):  # a failed compilation had not read all of them
+        return False
+    return _differ(dict(mine), dict(theirs)) and "Guard failed on a parameter" not in guard.text
+
+
+def _differ(mine: Mapping[str, object], theirs: Mapping[str, object]) -> bool:
+    """Whether the parameters are those of two modules. One module may use other parts of itself: what both versions read is the same."""
+    both = mine.keys() & theirs.keys()
+    return not both or any(mine[source] != theirs[source] for source in both)
+
+
+# Code that has compiled versions of its own only because a graph break split the graph of what calls it.
+_Function = tuple[int, int, str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The breaks of a run, looked up by the frame that exists because of one."""
+
+    resumed: Mapping[str, BreakEvent]
+    broken: Mapping[_Function, tuple[Frame, ...]]
+    breaks: Mapping[str, tuple[BreakEvent, ...]]
+
+    @classmethod
+    def of_run(cls, run: Run) -> Splits:
+        """The breaks of the run with what goes on after each."""
+        resumed: dict[str, BreakEvent] = {}
+        for position, frames in resume_frames(run).items():
+            for frame in frames:
+                resumed.setdefault(frame, run.breaks[position])
+        broken: dict[_Function, list[Frame]] = {}
+        for item in run.frames:
+            if item.outcome in ("broke", "skipped") and item.file is not None:
+                broken.setdefault((item.key.process, item.key.epoch, item.file, source_function(item.name)), []).append(item)
+        breaks: dict[str, list[BreakEvent]] = {}
+        for event in run.breaks:
+            breaks.setdefault(event.frame, []).append(event)
+        return cls(resumed, {key: tuple(found) for key, found in broken.items()}, {key: tuple(found) for key, found in breaks.items()})
+
+    def of(self, frames: Iterable[Frame]) -> Split | None:
+        """The break that all of these compilations of one code object are due to, that of the first; None if one of them is due to none.
+
+        A compilation whose callers are not recorded (torch refused it at the limit) tells nothing.
+        """
+        found = [self._of(frame) for frame in frames if frame.callers or frame.stack or resume_line(frame.name) is not None]
+        return found[0] if found and None not in found else None
+
+    def _of(self, frame: Frame) -> Split | None:
+        at = resume_line(frame.name)
+        if at is not None:
+            event = self.resumed.get(frame.id) or self._through(
+                (place for places in self.breaks.values() for place in places), frame.file, at
+            )
+            return None if event is None else Split(function_words(frame.name, frame.file), event.torch_frame, event.gb_id)
+        for place in _inside(callers(frame)):
+            event = self._at(place, frame)
+            if event is not None:
+                return Split(function_words(bare_name(place.function), place.file), event.torch_frame, event.gb_id)
+        return None
+
+    def _at(self, place: Location, frame: Frame) -> BreakEvent | None:
+        """The break of the calling code at this call, else one after which the whole calling function runs eager."""
+        key = (frame.key.process, frame.key.epoch, place.file, source_function(bare_name(place.function)))
+        found = [item for item in self.broken.get(key, ()) if item.id != frame.id and (item.record or 0) <= (frame.record or 0)]
+        # One file has many functions called `forward`: it is the nearest one that begins above the call.
+        begins = max((element.line for element in found if element.line is not None and element.line <= (place.line or 0)), default=None)
+        events = [event for entry in found if entry.line == begins for event in self.breaks.get(entry.id, ())]
+        return self._through(events, place.file, place.line) or next((event for event in events if event.skips_frame), None)
+
+    @staticmethod
+    def _through(events: Iterable[BreakEvent], file: str | None, line: int | None) -> BreakEvent | None:
+        return next((event for event in events if any((location.file, location.line) == (file, line) for location in event.stack)), None)
+
+
+def _inside(stack: Sequence[Location]) -> Iterable[Location]:
+    """The callers from the innermost out to the compiled callable through which torch was entered."""
+    for place in reversed(stack):
+        if bare_name(place.function) == "compile_wrapper" and normal_path(place.file).endswith("torch/_dynamo/eval_frame.py"):
+            return
+        yield place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

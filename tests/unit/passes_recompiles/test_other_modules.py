@@ -7,7 +7,7 @@ import pytest
 from dynadiag.model.graph import TracedInput
 from dynadiag.model.run import CompileCall, Run, RunInfo
 from dynadiag.passes.find_recompiles import find_recompiles
-from dynadiag.passes.other_modules import parts_with_parameters
+from dynadiag.passes.recompile_causes import parts_with_parameters
 
 ENTRY = {"name": "inner", "file": "/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", "line": 67}
 SIZE = "0/0: tensor 'args[0]' size mismatch at index 1. expected 4, actual 8"

@@ -7,8 +7,7 @@ from dynadiag.model.graph import TracedInput
 from dynadiag.model.location import Location
 from dynadiag.model.run import Symbol
 from dynadiag.passes.compile_calls import calling_lines, names_passed_before
-from dynadiag.passes.recompile_rows import input_shapes, rest_was_skipped, varying_sizes
-from dynadiag.passes.size_conditions import sides_met
+from dynadiag.passes.recompile_rows import input_shapes, rest_was_skipped, sides_met, varying_sizes
 
 BOTH = (("x", 0), ("x", 1))
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.render.draw import draw_picture
-from dynadiag.render.graph_picture import INPUTS_AT_MOST, graph_picture
-from dynadiag.render.graph_rows import ROWS_AT_MOST, bytes_text
+from dynadiag.render.graph_picture import INPUTS_AT_MOST, ROWS_AT_MOST, bytes_text, graph_picture
 from dynadiag.render.graph_view import tensor
 from dynadiag.render.operator_classes import operator_class, short_name
 from dynadiag.render.picture import Row, describe

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.render.periods import REPEATS_AT_MOST, Repeat, repeats
+from dynadiag.render.graph_parts import REPEATS_AT_MOST, Repeat, repeats
 
 
 def chain(length):
