@@ -51,7 +51,7 @@ def _stopped_at(clause: c.StoppedAt) -> str:
 
 def _left_eager(clause: c.LeftEager) -> str:
     are = "is" if len(clause.functions) == 1 else "are"
-    return f"Because of it, {listed(clause.functions)} {are} not compiled" + (f" ({clause.reason})" if clause.reason else "")
+    return f"Because of this, {listed(clause.functions)} {are} not compiled" + (f" ({clause.reason})" if clause.reason else "")
 
 
 def _graphs_around(clause: c.GraphsAround) -> str:

@@ -70,7 +70,7 @@ def recorded(tmp_path_factory):
 @pytest.mark.parametrize("name", ADVISED)
 def test_the_advice_and_the_reason_for_none(recorded, name):
     findings, expected = recorded.reports[name].findings, ADVISED[name]
-    found = {advice.slug: advice.text for finding in findings for advice in finding.fix}
+    found = {advice.slug: advice.words for finding in findings for advice in finding.fix}
     if isinstance(expected, str):
         assert found == {} and any(expected in finding.why for finding in findings)
     else:

@@ -35,7 +35,7 @@ def test_what_is_left_to_python_is_said_once(maker, at):
     rest = maker.frame("torch_dynamo_resume_in_step_at_5", line=5, outcome="skipped")
     maker.breaks_at(rest, at(5))
     why = " ".join(one.why for one in find_graph_breaks(maker.run()).findings)
-    assert "Because of it, the rest of step after line 5 is not compiled" in why and "resume function not compiled" not in why
+    assert "Because of this, the rest of step after line 5 is not compiled" in why and "resume function not compiled" not in why
 
 
 def test_two_breaks_on_one_line_take_one_resume_function_each(maker, at):

@@ -183,7 +183,7 @@ def test_a_skipped_frame_is_ranked_before_breaks_that_only_split(maker, at):
     findings = sorted(find_graph_breaks(maker.run()).findings, key=lambda finding: finding.rank)
     assert [finding.where.line for finding in findings] == [12, 4]
     assert findings[0].title.startswith("two runs eagerly")
-    assert "Because of it, two is not compiled (graph break in loop)" in findings[0].why
+    assert "Because of this, two is not compiled (graph break in loop)" in findings[0].why
     assert findings[0].evidence[:2] == ("b2", "x1")
 
 

@@ -73,7 +73,7 @@ def test_a_mask_that_torch_reads_and_a_size_that_cannot_stay_dynamic(tmp_path, c
     (site,) = report.graph_breaks
     assert [advice.slug for advice in site.advice] == ["say-is-causal"]
     (failed,) = [finding for finding in report.findings if finding.code == "DF10"]
-    assert "You marked y.size(0) as dynamic but your code specialized it to be a constant (4); 1 compilation failed." in failed.why
+    assert "You marked y.size(0) as dynamic but your code specialized it to be a constant (4). 1 compilation failed." in failed.why
     assert [advice.slug for advice in failed.fix] == ["maybe-mark-dynamic", "keep-size-open"]
 
 
@@ -114,5 +114,5 @@ def test_a_backward_that_does_not_compile_is_one_finding_where_it_was_called(tmp
     assert [frame.outcome for frame in report.run.frames] == ["compiled"]
     (finding,) = [one for one in report.findings if one.severity == "error"]
     assert (finding.code, finding.where.code if finding.where else None) == ("DF10", "loss.backward()")
-    assert "no derivative of this; 1 compilation failed. This exception ended the program." in finding.why
+    assert "no derivative of this. 1 compilation failed. This exception ended the program." in finding.why
     assert f"`dynadiag minify {tmp_path / 'train.py'}`" in finding.fix[0].text
