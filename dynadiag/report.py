@@ -57,7 +57,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         ),
         graph_breaks=graph_breaks,
         recompiles=recompiles,
-        transitions=_plain(results, lambda result: result.transitions),
+        transitions=_all_entries(results, lambda result: result.transitions),
         fallbacks=fallbacks,
         mutations=mutations,
         guards=_joined(results, lambda result: result.guards),
@@ -86,7 +86,7 @@ def _name(item: Pass) -> str:
     return str(getattr(getattr(item, "func", item), "__name__", type(item).__name__))
 
 
-def _plain(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:
+def _all_entries(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_Entry]]) -> tuple[_Entry, ...]:
     return tuple(entry for result in results for entry in of(result))
 
 
@@ -94,7 +94,7 @@ def _joined(results: Iterable[PassResult], of: Callable[[PassResult], Sequence[_
     """The entries of all passes; an id that was given twice gets a letter, because ids are what everything refers to."""
     taken: set[str] = set()
     entries: list[_Entry] = []
-    for entry in _plain(results, of):
+    for entry in _all_entries(results, of):
         identifier = _free(entry.id, taken)
         taken.add(identifier)
         entries.append(entry if identifier == entry.id else replace(entry, id=identifier))

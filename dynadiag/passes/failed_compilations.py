@@ -70,7 +70,7 @@ def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Failed:
         own = frame.broken_by_error or frame.id not in broken
         if frame.outcome == "failed" and not frame.unfinished and own and frame.id not in told:
             known = named(frame)
-            groups.setdefault((known.file, known.line, failure_message(_said(frame))), []).append(frame)
+            groups.setdefault((known.file, known.line, failure_message(_failure_text(frame))), []).append(frame)
     shown = (
         _forward(run, frames, message, named(frames[0]), raised.get(frames[0].id))
         for (_, _, message), frames in islice(groups.items(), MOST_FAILED)
@@ -80,7 +80,7 @@ def failed_compilations(run: Run, broken: set[str], told: set[str]) -> Failed:
 
 def raised_by_compilation(problem: Problem, run: Run) -> bool:
     """Whether this exception is that of a compilation that failed in the same process: it is told there."""
-    text = _plain(problem.text)
+    text = _on_one_line(problem.text)
     return any(short in text for short in _said_by_compilations(run).get(problem.process, ()))
 
 
@@ -90,15 +90,15 @@ def _said_by_compilations(run: Run) -> Mapping[int, Iterable[str]]:
     found: dict[int, dict[str, None]] = {}
     for frame in run.frames:
         if frame.outcome == "failed" and not frame.unfinished:
-            found.setdefault(frame.key.process, {})[_plain(_said(frame))[:_COMPARED]] = None
+            found.setdefault(frame.key.process, {})[_on_one_line(_failure_text(frame))[:_COMPARED]] = None
     for problem in run.problems:
         if problem.kind == "backward_error":
-            found.setdefault(problem.process, {})[_plain(problem.text)[:_COMPARED]] = None
+            found.setdefault(problem.process, {})[_on_one_line(problem.text)[:_COMPARED]] = None
     return {process: tuple(filter(None, said)) for process, said in found.items()}
 
 
 @lru_cache(maxsize=64)  # the same few exceptions are compared with each failure
-def _plain(text: str) -> str:
+def _on_one_line(text: str) -> str:
     return " ".join(text[: 4 * _TEXT_LIMIT].split())
 
 
@@ -149,7 +149,7 @@ def _explained(said: str) -> str:
 
 
 def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, raised: Problem | None) -> Finding:
-    metrics, said = frames[0].metrics, _said(frames[0])
+    metrics, said = frames[0].metrics, _failure_text(frames[0])
     kind = (None if metrics is None else metrics.fail_type) or frames[0].fail_type or "an error"
     line = _failed_at(frames[0], raised, run)
     begins = None if line is not None else _graph_begins(frames[0], known, run)
@@ -216,16 +216,16 @@ def _with_code(where: Location | None, run: Run) -> Location | None:
 
 def _that_ended(run: Run, said: str, process: int) -> Problem | None:
     """The exception that ended the process, if it is this one."""
-    short = _plain(said)[:_COMPARED]
+    short = _on_one_line(said)[:_COMPARED]
     ended = problems_by_process(run).get((process, "uncaught"), ())
-    return next((problem for problem in ended if short and short in _plain(problem.text)), None)
+    return next((problem for problem in ended if short and short in _on_one_line(problem.text)), None)
 
 
 def _failed_at(frame: Frame, raised: Problem | None, run: Run) -> Location | None:
     """The user's own line that was traced or lowered when it failed."""
     traced = () if raised is None else raised.stack[len(callers(frame)) :]
     said = None if frame.metrics is None else frame.metrics.fail_location
-    lowered = _FOUND_FROM.split(_said(frame)[:_TEXT_LIMIT])[1:]
+    lowered = _FOUND_FROM.split(_failure_text(frame)[:_TEXT_LIMIT])[1:]
     places = (*printed_stack(lowered[-1].split("\n")),) if lowered else traced
     return own_frame(places, run) or own_frame((said,) if said else (), run)
 
@@ -249,5 +249,5 @@ def _graph_begins(frame: Frame, known: Frame, run: Run) -> Location | None:
     return None if begins is None else replace(begins, function=source_function(known.name), code=None)
 
 
-def _said(frame: Frame) -> str:
+def _failure_text(frame: Frame) -> str:
     return (None if frame.metrics is None else frame.metrics.fail_reason) or frame.error or "torch recorded no reason"

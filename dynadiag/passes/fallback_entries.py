@@ -247,7 +247,7 @@ def _problems(run: Run) -> Iterable[_Entry]:
             continue
         if kind == "no_graph" and at is not None and ((at.file, at.line) in empty or (at.file, bare_name(at.function)) in traced):
             continue
-        reason = _said(problem, kind)
+        reason = _reason_words(problem, kind)
         yield _Entry(
             kind,
             problem.frame,
@@ -279,7 +279,7 @@ def _stance_reason(problem: Problem) -> str:
     return f"{problem.text} is set here: while it holds, {stance_effect(problem)}; whether one was called meanwhile is not recorded"
 
 
-def _said(problem: Problem, kind: str) -> str:
+def _reason_words(problem: Problem, kind: str) -> str:
     return empty_reason(problem) if kind == "no_graph" else _stance_reason(problem) if kind == "stance" else problem.text
 
 

@@ -163,7 +163,7 @@ def _finding(number: int, element: _Measured, reports: dict[str, GuardReport], m
         where=own_frame(entry_stack(frame), run),
         clauses=(
             Happened(
-                f"Its {report.count:,} guards run before each call of the compiled code {_place(frame)}; a lookup took "
+                f"Its {report.count:,} guards run before each call of the compiled code {_compiled_place(frame)}; a lookup took "
                 f"{element.lookup_us:,.0f} us"
             ),
             *((Effect("This is host time: while the device is busy, it may cost nothing"),) if on_device else ()),
@@ -177,7 +177,7 @@ def _finding(number: int, element: _Measured, reports: dict[str, GuardReport], m
     )
 
 
-def _place(frame: Frame) -> str:
+def _compiled_place(frame: Frame) -> str:
     return f"[{frame.key.text}] {short_place(frame_location(frame))}"
 
 

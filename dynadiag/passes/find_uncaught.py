@@ -222,7 +222,7 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     text = " ".join(problem.text.split())[:_LONGEST]
     told = (
         Quoted(text.rstrip(".: ")),
-        Happened(f"Raised at {_place(raised)}, in code that runs only under torch.compile"),
+        Happened(f"Raised at {_raising_place(raised)}, in code that runs only under torch.compile"),
         *_on(problem, run),
     )
     return Finding(
@@ -297,5 +297,5 @@ def _on(problem: Problem, run: Run) -> tuple[OnProcesses, ...]:
     return (OnProcesses(who),) if who else ()
 
 
-def _place(raised: Location) -> str:
+def _raising_place(raised: Location) -> str:
     return short_place(raised) + (f" in {raised.function}" if raised.function else "")

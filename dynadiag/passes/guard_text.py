@@ -34,7 +34,7 @@ def _indexed(kind: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
     return lambda name, found: FailedGuard(kind, f"{name}.{kind}()[{found['index']}]", found["old"], found["new"], "", property=kind)
 
 
-def _plain(kind: str, attribute: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
+def _property_reader(kind: str, attribute: str) -> Callable[[str, Mapping[str, str]], FailedGuard]:
     return lambda name, found: FailedGuard(kind, f"{name}.{attribute}", found["old"].strip(), found["new"].strip(), "", property=kind)
 
 
@@ -75,7 +75,7 @@ _OLD_NEW = r"expected (?P<old>[^,]+?), actual (?P<new>[^,]+?)(?:\. Guard failed 
 _TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str]], FailedGuard]], ...] = (
     (re.compile(rf"size mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("size")),
     (re.compile(rf"stride mismatch at index (?P<index>\d+)\. {_OLD_NEW}", re.DOTALL), _indexed("stride")),
-    (re.compile(rf"rank mismatch\. {_OLD_NEW}", re.DOTALL), _plain("rank", "dim()")),
+    (re.compile(rf"rank mismatch\. {_OLD_NEW}", re.DOTALL), _property_reader("rank", "dim()")),
     (re.compile(rf"dtype mismatch\. {_OLD_NEW}", re.DOTALL), _dtype),
     (re.compile(r"requires_grad mismatch\. expected requires_grad=(?P<old>[01])"), _requires_grad),
     (
@@ -86,7 +86,7 @@ _TENSOR_PROPERTIES: tuple[tuple[re.Pattern[str], Callable[[str, Mapping[str, str
         re.compile(
             r"Tensor device index mismatch\. Expected device index to be (?P<old>[^,]+), got (?P<new>.+?)(?:\. Guard failed.*)?$", re.DOTALL
         ),
-        _plain("device", "device.index"),
+        _property_reader("device", "device.index"),
     ),
 )
 

@@ -44,7 +44,7 @@ _IF_ASKED = "when this function is compiled with CUDA graphs, as with mode='redu
 def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
     """The fact with its code and effects; no effect when it is not known who writes the input back."""
     found = [*_written_by(fact, view, run)]
-    if view.merged_inputs and fact.overlaps:
+    if view.merged_inputs and fact.given.overlaps:
         found.append(_merged(fact))
     if _made_before_break(fact, run):
         found.append(_from_break(fact))
@@ -53,10 +53,10 @@ def with_effects(fact: Fact, view: GraphView, run: Run) -> Fact:
         why = "AOTAutograd left no trace for this back end: how it writes is not recorded"
         unknown = {**fact.unknown, "where": why, "bytes_written_back": why}
         fact = replace(fact, where=None, bytes_written_back=None, unknown=unknown)
-    if fact.known_as is not None:
+    if fact.given.known_as is not None:
         said = f"(compiled autograd passes it as {readable(fact.input)})"
         found = [replace(effect, detail=f"{effect.detail} {said}") for effect in found]
-    return replace(fact, code=code, input=fact.known_as or fact.input, effects=tuple(found))
+    return replace(fact, code=code, input=fact.given.known_as or fact.input, effects=tuple(found))
 
 
 def _written_by(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
@@ -81,14 +81,14 @@ def _copy_back(fact: Fact) -> Effect:
         return Effect("copy_back", "derived", "after each call the runtime epilogue gives the input its new sizes and strides")
     why = (
         "because it requires grad and the write is not under no_grad"
-        if fact.requires_grad
+        if fact.given.requires_grad
         else "because the back end does not keep input mutations"
     )
     return Effect("copy_back", "derived", f"after each call the runtime epilogue copies {size} back into the input, {why}")
 
 
 def _conditional_skip(fact: Fact, view: GraphView) -> Iterator[Effect]:
-    if fact.static is not False or fact.kind != "data":
+    if fact.given.static is not False or fact.kind != "data":
         return
     if view.aot is not None and view.aot.keeps_mutations is False:
         detail = "inductor would keep this write in its graph, and the input has no fixed address: CUDA graphs would be skipped there"
@@ -108,17 +108,21 @@ def _in_graph(fact: Fact, view: GraphView, run: Run) -> Iterator[Effect]:
         yield Effect("cudagraph_skip", "predicted", "replacing the storage of an input skips CUDA graphs in this torch, static or not")
         return
     told = _told(fact, run)
-    if told is not None and fact.static is not None and (not fact.static or all(known_input.static for known_input in _written(view))):
+    if (
+        told is not None
+        and fact.given.static is not None
+        and (not fact.given.static or all(known_input.static for known_input in _written(view)))
+    ):
         yield _seen(fact, told, process)
-    elif fact.static:
+    elif fact.given.static:
         yield Effect("free", "derived", "the graph writes the input in place, and the input keeps its address")
-    elif fact.static is False and fact.frame.id in recorded_as_cuda_graphs(run):
+    elif fact.given.static is False and fact.frame.id in recorded_as_cuda_graphs(run):
         detail = "the graph writes the input in place, and torch recorded it as a CUDA graph"
         yield Effect("free", "observed", detail)
-    elif fact.static is False and is_inductor_without(view.graph, run):
+    elif fact.given.static is False and is_inductor_without(view.graph, run):
         yield Effect("free", "derived", "the graph writes the input in place, and is compiled without CUDA graphs")
         yield Effect("cudagraph_skip", "predicted", "CUDA graphs would be skipped: the input has no fixed address", condition=_IF_ASKED)
-    elif fact.static is False:
+    elif fact.given.static is False:
         yield _skip(fact)
 
 
@@ -131,7 +135,7 @@ def _written(view: GraphView) -> Iterator[KnownInput]:
 def _seen(fact: Fact, told: str, process: Process | None) -> Effect:
     said = told.splitlines()[0].partition(". Found from")[0]
     detail = f"torch skipped CUDA graphs for a graph that writes here: {said}"
-    if fact.static:
+    if fact.given.static:
         detail += ", although the address of each input that it writes is marked as static"
         if caches_the_decision(process):
             detail += "; code from its cache on disk keeps what this torch decided when the address was not marked"
@@ -176,7 +180,7 @@ def _skips_by_line(run: Run) -> Mapping[tuple[int, str, int | None], int]:
 
 def _merged(fact: Fact) -> Effect:
     detail = (
-        f"it overlaps {', '.join(fact.overlaps)}: AOTAutograd rebuilds both from one common base (synthetic base), "
+        f"it overlaps {', '.join(fact.given.overlaps)}: AOTAutograd rebuilds both from one common base (synthetic base), "
         "with views and copies that eager does not need"
     )
     return Effect("extra_copy", "derived", detail)
@@ -226,7 +230,7 @@ def _code(fact: Fact, view: GraphView, run: Run) -> str:
         return codes.STORAGE_REPLACED
     if fact.kind == "metadata":
         return codes.SIZES_CHANGED
-    if view.merged_inputs and fact.overlaps:
+    if view.merged_inputs and fact.given.overlaps:
         return codes.OVERLAPPING_INPUTS
     if _made_before_break(fact, run):
         return codes.WRITTEN_BEHIND_BREAK
@@ -234,7 +238,7 @@ def _code(fact: Fact, view: GraphView, run: Run) -> str:
         kept = view.aot is None or view.aot.keeps_mutations is not False
         hidden = any(writes_hidden(line_at(site.where, run)) for site in fact.sites)
         return (codes.WRITTEN_THROUGH_DATA if hidden else codes.COPIED_BACK) if kept else codes.BACKEND_KEEPS_NO_WRITES
-    return codes.STATIC_INPUT if fact.static else codes.INPUT_WITHOUT_ADDRESS
+    return codes.STATIC_INPUT if fact.given.static else codes.INPUT_WITHOUT_ADDRESS
 
 
 def _by_optimizer(fact: Fact) -> bool:

@@ -17,7 +17,7 @@ from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Problem, Run
 from dynadiag.passes.mutation_breaks import local_source
-from dynadiag.passes.mutation_facts import Effect, Fact, Site, site_of
+from dynadiag.passes.mutation_facts import Effect, Fact, Site, WrittenInput, site_of
 from dynadiag.passes.mutation_graphs import GraphView
 from dynadiag.source.line import dotted
 from dynadiag.source.place import line_at
@@ -90,7 +90,7 @@ def _once_taken(effect: Effect) -> Effect:
 
 def _is_meant(fact: Fact, refusal: Refusal) -> bool:
     if refusal.picks == "aliased":
-        return bool(fact.overlaps or fact.aliases)
+        return bool(fact.given.overlaps or fact.given.aliases)
     return fact.kind in ("storage", "metadata") if refusal.picks == "storage" else True
 
 
@@ -183,7 +183,7 @@ def _leaf(frame: Frame, text: str, run: Run) -> Fact:
         kind="data",
         effects=(effect,),
         sites=(Site(own, op),) if own is not None else (),
-        requires_grad=True,
+        given=WrittenInput(requires_grad=True),
         refusal=next((line.strip() for line in text.splitlines() if _LEAF in line or _VIEW_OF_LEAF in line), _LEAF),
         unknown=dict.fromkeys(("bytes_touched", "bytes_written_back", "no_grad", "static", "where"), "Dynamo stopped at this write"),
     )
@@ -191,7 +191,7 @@ def _leaf(frame: Frame, text: str, run: Run) -> Fact:
 
 def uncaught_effect(fact: Fact, run: Run) -> Fact:
     """The fact with the error that ended the program, when the compiled code wrote a tensor made in inference mode."""
-    if fact.kind != "data" or fact.requires_grad:
+    if fact.kind != "data" or fact.given.requires_grad:
         return fact
     problem = _ended_in_inference(run).get(fact.frame.id)
     return fact if problem is None else replace(fact, code=codes.AUTOGRAD_REFUSED_WRITE, effects=(_ended(problem),), refusal=problem.text)

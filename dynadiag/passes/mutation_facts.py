@@ -50,6 +50,17 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenInput:
+    """What is known of the written input: its name in the user's words, whether its address is fixed, and what shares its memory."""
+
+    known_as: str | None = None
+    static: bool | None = None
+    requires_grad: bool | None = None
+    aliases: tuple[str, ...] = ()
+    overlaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """One mutation as one source tells it; `unknown` maps fields that are None to the reason."""
 
@@ -64,13 +75,9 @@ class Fact:
     bytes_touched: int | None = None
     bytes_written_back: int | None = None
     no_grad: bool | None = None
-    static: bool | None = None
-    requires_grad: bool | None = None
-    aliases: tuple[str, ...] = ()
-    overlaps: tuple[str, ...] = ()
+    given: WrittenInput = WrittenInput()
     doubts: tuple[str, ...] = ()
     refusal: str | None = None
-    known_as: str | None = None
     frames: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 

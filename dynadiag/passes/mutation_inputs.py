@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dynadiag.facts import guard_sources
 from dynadiag.model.mutations import AotInput, ProbedMutation
 from dynadiag.model.run import Run
-from dynadiag.passes.mutation_facts import Fact, Site, site_of
+from dynadiag.passes.mutation_facts import Fact, Site, WrittenInput, site_of
 from dynadiag.passes.mutation_graphs import GraphView, KnownInput
 
 _UNNAMED_SCOPE = re.compile(r"^G\['___unnamed_scope_\d+_c\d+'\]")
@@ -35,13 +35,11 @@ def disagreements(view: GraphView) -> Iterator[str]:
         ours, theirs = told.get(known.index, set()), set(_kinds(view.aot.inputs[known.index]))
         if ours != theirs:
             name = guard_sources.readable(known.source) if known.source else known.name
-            yield (
-                f"{view.graph.id}: for `{name}`, AOTAutograd says {_said(theirs)}, dynadiag's own probe says {_said(ours)}; the report "
-                f"follows AOTAutograd."
-            )
+            said = f"AOTAutograd says {_mutated_words(theirs)}, dynadiag's own probe says {_mutated_words(ours)}"
+            yield f"{view.graph.id}: for `{name}`, {said}; the report follows AOTAutograd."
 
 
-def _said(kinds: set[str]) -> str:
+def _mutated_words(kinds: set[str]) -> str:
     return f"its {' and '.join(sorted(kinds))} {'is' if len(kinds) == 1 else 'are'} mutated" if kinds else "nothing is mutated"
 
 
@@ -89,17 +87,19 @@ def _fact(view: GraphView, known: KnownInput, aot: AotInput | None, mutation: Pr
         graph=view.graph.id,
         # Dynamo's name, but for the number of a namespace that no module has: it is another one in each process.
         input=_UNNAMED_SCOPE.sub("G", known.source or known.name or UNNAMED),
-        known_as=known.known_as,
         kind=kind,
         sites=sites,
         where=where,
         bytes_touched=touched,
         bytes_written_back=back,
         no_grad=no_grad,
-        static=static,
-        requires_grad=aot.requires_grad if aot is not None else known.requires_grad,
-        aliases=_aliases(view, known),
-        overlaps=tuple(_source_of(view, name) for name in mutation.overlaps) if mutation is not None else (),
+        given=WrittenInput(
+            known_as=known.known_as,
+            static=static,
+            requires_grad=aot.requires_grad if aot is not None else known.requires_grad,
+            aliases=_aliases(view, known),
+            overlaps=tuple(_source_of(view, name) for name in mutation.overlaps) if mutation is not None else (),
+        ),
         unknown=unknown,
     )
 

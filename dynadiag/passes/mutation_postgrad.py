@@ -121,7 +121,6 @@ def _missed(frame: Frame, view: GraphView, clone: Node, writer: Node, run: Run) 
         effects=(Effect("extra_copy", "derived", detail),),
         sites=(site,),
         bytes_written_back=0,
-        static=None,
         unknown={
             "static": "the tensor is made in the graph",
             "bytes_touched": "the post-grad graph was read, not run",

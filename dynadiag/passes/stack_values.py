@@ -70,15 +70,15 @@ def _written(part: str, frame: Frame, lines: BrokenLines, values: tuple[str, ...
     if match is not None and held is not None:
         rest = match["rest"].removeprefix(".")
         what = f"the {'length' if held['length'] else 'keys'} of "
-        return what + (f"`{rest}` of " if rest else "") + _place("a value", frame)
+        return what + (f"`{rest}` of " if rest else "") + _computed_before("a value", frame)
     if match is None:
-        return f"`{part}`" if ON_STACK not in part else f"a condition on {_place('a value', frame)}"
+        return f"`{part}`" if ON_STACK not in part else f"a condition on {_computed_before('a value', frame)}"
     expression = _expression(int(match["index"]), frame, lines) if _certain(match["rest"], values) else None
-    value = _place("a value" if expression is None else f"the value of `{expression}`", frame)
+    value = _computed_before("a value" if expression is None else f"the value of `{expression}`", frame)
     return f"`{match['rest'].removeprefix('.')}` of {value}" if match["rest"] else value
 
 
-def _place(what: str, frame: Frame) -> str:
+def _computed_before(what: str, frame: Frame) -> str:
     line = resume_line(frame.name)
     return f"{what} computed before the {'graph break' if line is None else f'break at line {line}'}"
 

@@ -186,7 +186,7 @@ def cut(view: GraphView, marks: Sequence[bool] | None = None) -> Parts:
     room = max(2, OUTER_AT_MOST // (len(found) + 1))
     position = 0
     for repeat in [*found, Repeat(len(made.units), 0, 0)]:
-        _plain(made, list(range(position, repeat.start)), room)
+        _add_panels(made, list(range(position, repeat.start)), room)
         if repeat.count:
             _repeated(made, repeat, sources, marks)
         position = repeat.end
@@ -283,7 +283,7 @@ def _frame(made: Parts, units: Sequence[int], offsets: tuple[int, ...], depth: i
     return len(made.frames) - 1
 
 
-def _plain(made: Parts, units: list[int], room: int) -> None:
+def _add_panels(made: Parts, units: list[int], room: int) -> None:
     """The panels of what does not repeat: modules, or functions where no module is known."""
     if not units:
         return

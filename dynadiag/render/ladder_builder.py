@@ -410,7 +410,7 @@ class _Collector:
             line=draft.line,
             depth=min(depth, DEEPEST),
             rungs=tuple(rungs),
-            said=self._said(draft, states),
+            said=self._function_words(draft, states),
             matters=bool(draft.frames or draft.breaks or (draft.entered and draft.graphs)),
         )
 
@@ -457,7 +457,7 @@ class _Collector:
             count = graph.size
             yield f"{graph.id}, {wording.plural(count, 'operator')}" if graph.frame in own and count is not None else graph.id
 
-    def _said(self, draft: Draft, states: Mapping[int, State]) -> str:
+    def _function_words(self, draft: Draft, states: Mapping[int, State]) -> str:
         graphs = {name for names in draft.graphs.values() for name in names}
         own = {frame.id for frame in draft.frames}
         entered = {name for names in draft.entered.values() for name in names}

@@ -102,7 +102,7 @@ class _Drawing:
         self._add("text", f"{rung.line}", {"class": "n", "x": _NUMBER + shift, "y": y + 14, "text-anchor": "end"}, group)
         code = clean_block(rung.code.expandtabs(4), limit=300, lines=1)
         whole = WIDTH - _CODE - shift - _EDGE - 6.0
-        right = self._said(rung, y, group, WIDTH - _EDGE - 6.0, room=max(whole - 16 - _MONO_WIDTH * len(code), 0.35 * whole))
+        right = self._draw_words(rung, y, group, WIDTH - _EDGE - 6.0, room=max(whole - 16 - _MONO_WIDTH * len(code), 0.35 * whole))
         most = int((right - 10 - _CODE - shift) / _MONO_WIDTH)
         shown = code if len(code) <= most else code[: max(1, most - 1)] + "…"
         self._add(
@@ -110,7 +110,7 @@ class _Drawing:
         )
         self.y += _ROW
 
-    def _said(self, rung: Rung, y: float, group: ElementTree.Element, right: float, room: float) -> float:
+    def _draw_words(self, rung: Rung, y: float, group: ElementTree.Element, right: float, room: float) -> float:
         """Torch's ids as chips and the words before them, from the right; where they begin."""
         left = right
         for mark in reversed([clean(word, limit=12) for word in rung.marks[:3]]):

@@ -59,7 +59,7 @@ def _rows(root: ElementTree.Element, found: RankComparison, groups: Sequence[Ran
         for place, number in enumerate(columns):
             values = found.frames[names[number]]
             cell = _add(root, "g", {})
-            _add(cell, "title", {}, clean(f"{label}: {_name(names[number])}: {_said(values[at], values[0])}", limit=400))
+            _add(cell, "title", {}, clean(f"{label}: {_name(names[number])}: {_meaning(values[at], values[0])}", limit=400))
             box: dict[str, object] = {"class": _class(values[at], values[0]), "x": _LABELS + place * width + 1, "y": y + 2}
             _add(cell, "rect", {**box, "width": max(2.0, width - 2), "height": _ROW - 4, "rx": 2})
         y += _ROW
@@ -76,7 +76,7 @@ def _class(value: int, base: int) -> str:
     return "dd-gone" if not value else "dd-compiled" if value == base else "dd-broken"
 
 
-def _said(value: int, base: int) -> str:
+def _meaning(value: int, base: int) -> str:
     return next(text for name, text in _LEGEND if name == _class(value, base))
 
 

@@ -79,13 +79,13 @@ class _Maker:
         return {
             "id": own_id(graph.id, "g"),
             "title": frame_title(self.report, graph.frame),
-            "said": self._said(graph),
+            "said": self._size_words(graph),
             "pictures": list(self._pictures(graph)),
             "forms": sorted(shown, key=lambda form: form["order"]),
             "left": [clean(name, limit=20) for name, form in zip(wanted, forms, strict=True) if form is None],
         }
 
-    def _said(self, graph: Graph) -> str:
+    def _size_words(self, graph: Graph) -> str:
         """How large it is, and whether it was thrown away."""
         count, parts = graph.size, list[str]()
         if count:

@@ -54,16 +54,16 @@ def _list(node: _Node, parts: Mapping[str, float]) -> Iterator[Markup]:
         if item.inside:
             opened = " open" if item.depth == 0 or item.checks <= _SMALL else ""
             yield Markup("<li><details{}><summary>{} <span class='dim'>{}</span></summary>").format(
-                Markup(opened), _said(item.text, parts), f"· {plural(item.checks, 'check')}"
+                Markup(opened), _check_markup(item.text, parts), f"· {plural(item.checks, 'check')}"
             )
             yield from _list(item, parts)
             yield Markup("</details></li>\n")
         else:
-            yield Markup("<li>{}</li>\n").format(_said(item.text, parts))
+            yield Markup("<li>{}</li>\n").format(_check_markup(item.text, parts))
     yield Markup("</ul>")
 
 
-def _said(line: str, parts: Mapping[str, float]) -> Markup:
+def _check_markup(line: str, parts: Mapping[str, float]) -> Markup:
     """A check as its kind, its code and the line that asked for it; what leads to a value as the value and its type."""
     manager, check = _MANAGER.match(line), _KIND.match(line)
     if manager is not None:

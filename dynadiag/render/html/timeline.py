@@ -89,7 +89,7 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
         "ticks": [{"x": round(WIDTH * part / 4, 1), "text": f"{length * part / 4e6:.1f} s"} for part in range(5)],
         "height": len(rows) * _STEP + 30,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if kind in kinds],
-        "said": _said(found, length / 1e6),
+        "said": _length_words(found, length / 1e6),
         "left": f"{left:,} shorter compilations, or such of further processes, are not drawn; `dynadiag explain RUN --trace FILE` has all."
         if left
         else "",
@@ -97,7 +97,7 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
     }
 
 
-def _said(found: Sequence[_Compilation], length: float) -> str:
+def _length_words(found: Sequence[_Compilation], length: float) -> str:
     backwards = sum(bool(_backward(item)) for item in found)
     later = f" and {wording.plural(backwards, 'backward')} compiled later" if backwards else ""
     return (
@@ -140,7 +140,7 @@ def _flame(report: Report, found: Sequence[_Compilation]) -> dict[str, Any]:
         root.total += took
         _add(_entry(root, names.get(element.frame or "", "?"), took), element.spans)
     boxes: list[dict[str, Any]] = []
-    _place(root, 0.0, 0, WIDTH / (root.total or 1.0), boxes)
+    _place_boxes(root, 0.0, 0, WIDTH / (root.total or 1.0), boxes)
     phases: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for phase in report.run.phases:
         if phase.frame is not None:
@@ -177,7 +177,7 @@ def _add(top: _Flame, spans: Sequence[PhaseSpan]) -> None:
             path.append((_entry(path[-1][0], span.name, span.took_us), end))
 
 
-def _place(node: _Flame, x: float, level: int, scale: float, boxes: list[dict[str, Any]]) -> None:
+def _place_boxes(node: _Flame, x: float, level: int, scale: float, boxes: list[dict[str, Any]]) -> None:
     for item in sorted(node.inside.values(), key=lambda inner: -inner.total):
         width = item.total * scale
         if width < _LEAST or len(boxes) >= 4 * BARS_AT_MOST or level > DEEPEST:
@@ -195,5 +195,5 @@ def _place(node: _Flame, x: float, level: int, scale: float, boxes: list[dict[st
                 "tone": "frame" if level == 0 else f"tone{level % 3}",
             }
         )
-        _place(item, x, level + 1, scale, boxes)
+        _place_boxes(item, x, level + 1, scale, boxes)
         x += width
