@@ -9,7 +9,7 @@ from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.run import Run
 
-FOREIGN = "no call was looked at from inside: the log was not recorded by `dynadiag explain SCRIPT`"
+FOREIGN = "the operators of a call were not counted: the log was not recorded by `dynadiag explain SCRIPT`"
 NO_CALL = "no call of a compiled function was recorded"
 CUT_SHORT = "the recording ended before a call in which nothing compiles"
 NO_TIME = "measured with --cost, in calls that use no CUDA device"

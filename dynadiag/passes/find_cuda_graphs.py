@@ -148,7 +148,7 @@ def _partition(group: Sequence[Problem], run: Run) -> Finding:
     on_host = any(operator.endswith("(compiled)") and reason == "cpu ops" for reason, operator in operators)
     clauses = (
         Happened(f"Inductor partitioned {_frames(group, run)} into {plural(parts, 'part')}, of which {kept} can be a CUDA graph"),
-        Effect(f"Outside of CUDA graphs run: {listed(outside, limit=4)}"),
+        Effect(f"These run outside CUDA graphs: {listed(outside, limit=4)}"),
         *((Cause(f"On the CPU: {listed(on_cpu, limit=4)}"),) if on_cpu else ()),
         *((Effect("Inductor generated C++ code for its CPU operators, which needs a C++ compiler"),) if on_host else ()),
     )
@@ -171,7 +171,7 @@ def _on_cpu(problem: Problem, run: Run) -> tuple[str, ...]:
 def _again(group: Sequence[Problem], run: Run) -> Finding:
     if (warned := _WARNED.match(group[0].text)) is not None:
         met = f"torch has met {warned['count']} distinct sizes of an input"
-        each = Effect("Each that comes again is recorded as a CUDA graph of its own, which takes time and keeps memory")
+        each = Effect("Each size that comes again gets a CUDA graph of its own, which takes time to record and keeps memory")
         return _made(
             codes.CUDA_GRAPH_AGAIN, f"CUDA graphs: {met}", None, (Happened(met), each), rerecord_advice("another size"), group, run
         )
@@ -197,7 +197,7 @@ def _never(group: Sequence[Problem], run: Run) -> Finding:
     clauses = (
         Happened(f"{_frames(group, run)} met {least}{met:,} sizes (or other numbers), and torch recorded a CUDA graph for none of them"),
         Cause("The first call with a size only warms up, the second one records"),
-        Effect("So far all ran kernel by kernel"),
+        Effect("So far they all ran kernel by kernel"),
     )
     title = f"No CUDA graph was recorded: {least}{met:,} sizes met"  # what stands before the colon names the finding
     return _made(codes.CUDA_GRAPH_NEVER, title, _where(group[0], run), clauses, (SIZES_THAT_REPEAT,), group, run)

@@ -28,7 +28,7 @@ _UNDECIDED = re.compile(r"data-dependent expression|[Dd]ata-dependent")
 _EXPORT = re.compile(r"[/\\]torch[/\\]export[/\\]")
 _ALL_AT_ONCE = Advice(
     slug="draft-export",
-    text="`torch.export.draft_export` with the same arguments goes on behind such a place, and lists all of them.",
+    text="`torch.export.draft_export` with the same arguments does not stop there, and lists all such places.",
 )
 
 

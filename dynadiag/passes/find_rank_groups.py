@@ -54,7 +54,8 @@ def _apart(found: RankComparison) -> Iterator[Finding]:
     texts = [f"{group_in_words(group).capitalize()}: {difference_in_words(group.first)}." for group in told[:_SHOWN] if group.first]
     left = len(others) - _SHOWN
     more = f"The table of groups has {plural(left, 'more group')}." if left > 0 else ""
-    alike = f"{group_in_words(largest).capitalize()} {'are alike' if len(largest.ranks) > 1 else 'is what the others are compared with'}."
+    base = "are alike" if len(largest.ranks) > 1 else "is the group that the others are compared with"
+    alike = f"{group_in_words(largest).capitalize()} {base}."
     yield _finding(codes.RANKS_APART, found, (*texts, more, alike), others, _where(told[0].first))
 
 

@@ -64,7 +64,7 @@ def _finding(group: Sequence[Problem], mark: str, run: Run) -> Finding:
     if began is not None:
         title += " after part of the call had run"
         line = f"`{began.code}` ({short_place(began)})" if began.code else short_place(began)
-        clauses.append(Effect(f"The call had come to {line}: what it did before was done already, and what follows was not"))
+        clauses.append(Effect(f"The call had run up to {line}: what comes before it took effect, and what follows did not run"))
     if who := rank_text(run, {one.process for one in group}):
         clauses.append(OnProcesses(who))
     where = _where(first, run)
@@ -104,5 +104,5 @@ def _advice(refused: Location, began: Location | None, changed: Sequence[str]) -
         )
         found.append(Advice(slug="refused-before-anything-ran", text=text))
     if changed:
-        found.append(Advice(slug="warm-up-before-stance", text="Call it once with each value that comes, before the stance is set."))
+        found.append(Advice(slug="warm-up-before-stance", text="Call it once with each value before the stance is set."))
     return tuple(found)

@@ -127,8 +127,8 @@ def _what(own: Location, inner: Location, name: str, effect: SideEffect) -> tupl
 _DEQUES = ("deque", "collections.deque")
 _GROWING = frozenset(("append", "appendleft", "extend", "extendleft", "insert"))
 _MAXLEN = (
-    "where this deque has a `maxlen`, results can be wrong: torch traces it without (seen on 2.11 and 2.15), so compiled code still reads "
-    "the item that a full deque drops"
+    "where this deque has a `maxlen`, results can be wrong: torch traces it as unbounded (seen on 2.11 and 2.15), so compiled code still "
+    "reads the item that a full deque drops"
 )
 _CONTAINERS = frozenset(("list", "dict", "set", "deque", "collections.deque", "OrderedDict", "defaultdict", "cell"))
 

@@ -104,7 +104,7 @@ def row_text(row: Row) -> str:
         joined += f" -> {another}"
     dynamic = f", dynamic since [{row.dynamic_since}]" if row.dynamic_since else ""
     if row.kind == "module":
-        return "Another compiled module reached the code through which torch enters all of them"
+        return "Another compiled module was called through the entry code that all of them share"
     said = {
         "condition": f"a condition on {row.text}",
         "zero_one": f"the condition that {row.text} is neither 0 nor 1",

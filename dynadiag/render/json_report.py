@@ -375,7 +375,7 @@ def _compiled_work(run: Run) -> CompiledWorkKeys | None:
         "operators": work.operators,
         "operators_compiled": work.compiled,
         "share": work.share,
-        "share_why": _known(work.share, "the calls that were looked at run no operator"),
+        "share_why": _known(work.share, "the calls that were counted run no operator"),
         "graphs_per_call": work.graphs,
         "breaks_per_call": work.breaks,
         "time_share": work.time,

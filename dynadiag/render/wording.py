@@ -290,8 +290,8 @@ def changed_sources(report: Report) -> tuple[str, ...]:
     names = [path(file, base) for file in report.changed_sources[:4]]
     more = len(report.changed_sources) - len(names)
     files = ", ".join([*names, *([f"{more:,} more"] if more else [])])
-    are = "is" if len(report.changed_sources) == 1 else "are"
-    return (f"{files} {are} no longer as recorded (changed or deleted): the lines shown, and their numbers, are those of the recording",)
+    were = "was" if len(report.changed_sources) == 1 else "were"
+    return (f"{files} changed or {were} deleted since the recording: the lines shown, and their numbers, are those of the recording",)
 
 
 def evidence_breaks(report: Report) -> dict[str, GraphBreak]:

@@ -90,7 +90,7 @@ def _timeline(report: Report, found: Sequence[_Compilation], kinds: Sequence[str
         "height": len(rows) * _STEP + 30,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if kind in kinds],
         "said": _length_words(found, length / 1e6),
-        "left": f"{left:,} shorter compilations, or such of further processes, are not drawn; `dynadiag explain RUN --trace FILE` has all."
+        "left": f"{left:,} shorter compilations, or those of other processes, are not drawn; `dynadiag explain RUN --trace FILE` has all."
         if left
         else "",
         "table": plain_table("Compilations in order", headings, table),

@@ -114,8 +114,8 @@ def test_only_files_of_an_own_run_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr("dynadiag.runs.recorded_here", lambda _: True)
     report = showing._build(run, tmp_path)
     assert report.changed_sources == (str(source),) and not report.notes
-    assert "train.py is no longer as recorded" in report_page.render(report)
-    assert "train.py is no longer as recorded" in json_report.dumps(report)
+    assert "train.py changed or was deleted since the recording" in report_page.render(report)
+    assert "train.py changed or was deleted since the recording" in json_report.dumps(report)
 
 
 TEXT_LOG = """Graph break in user code at /home/me/net.py:7

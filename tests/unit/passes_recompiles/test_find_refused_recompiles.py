@@ -31,7 +31,7 @@ def test_in_the_middle_of_a_call_it_says_what_had_run():
     (finding,) = refused(at, function="torch_dynamo_resume_in_step_at_8", line=8)
     assert (finding.code, finding.severity, finding.where.line) == ("DR13", "error", 8)
     assert finding.title.endswith("was refused after part of the call had run")
-    assert "`s.k` was 1" in finding.why and 'had come to `print("side effect")` (train.py:8)' in finding.why
+    assert "`s.k` was 1" in finding.why and 'had run up to `print("side effect")` (train.py:8)' in finding.why
     assert [one.slug for one in finding.fix] == ["refused-before-anything-ran", "warm-up-before-stance"]
 
 
@@ -39,5 +39,5 @@ def test_in_the_middle_of_a_call_it_says_what_had_run():
 def test_at_its_beginning_nothing_had_run(times):
     (finding,) = refused(times=times)
     assert (finding.severity, finding.where.line, finding.title) == ("warning", 15, "A recompile of `step` was refused")
-    assert finding.cost.value == times and "had come to" not in finding.why
+    assert finding.cost.value == times and "had run up to" not in finding.why
     assert [one.slug for one in finding.fix] == ["warm-up-before-stance"]

@@ -28,7 +28,7 @@ def test_another_module_is_no_changed_size(builders):
         ("args[0].requires_grad", "requires_grad"),
     ]
     (finding,) = found.findings
-    assert "Another compiled module reached" in finding.why
+    assert "Another compiled module was called" in finding.why
     assert finding.fix == () and "Each of several compiled modules takes its own compiled version" in finding.why
     assert found.recompiles[0].reasons == (SIZE,)
 
