@@ -62,9 +62,9 @@ from dynadiag.passes.recompiled import Limit, Recompiled, followers, recompile_l
 from dynadiag.passes.stack_values import ON_STACK, BrokenLines, broken_lines, written
 from dynadiag.passes.transitions import (
     KEY_ORDER,
+    ChangedSource,
     CodeObject,
-    Known,
-    Row,
+    KnownValues,
     changes,
     code_objects,
     keys_of,
@@ -163,7 +163,7 @@ def _lines(code: CodeObject, run: Run) -> tuple[Location, ...]:
     return tuple(line for line, _ in found.most_common()) or (() if first is None else (first,))
 
 
-def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
+def _named_module(row: ChangedSource, frame: Frame, *, several: bool) -> ChangedSource:
     """A compiled nn.Module of torch's own is entered through `inner(fn)` of `_dynamo/external_utils.py`: its `fn` is the module.
 
     With several callables compiled, other arguments come from another one of them, as far as anybody can tell.
@@ -176,7 +176,7 @@ def _named_module(row: Row, frame: Frame, *, several: bool) -> Row:
     return replace(row, source=f"module{row.source[2:].removeprefix('.__self__')}")
 
 
-def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
+def _on_stack(row: ChangedSource, frame: Frame, lines: BrokenLines) -> ChangedSource:
     """The row with words for what has no name in the program: a value of the stack (`___stack0`), the module of torch's entry."""
     if row.kind == "module":
         return replace(row, said="another compiled module")
@@ -185,7 +185,7 @@ def _on_stack(row: Row, frame: Frame, lines: BrokenLines) -> Row:
     return replace(row, said=written(row.source, frame, lines, row.values)) if ON_STACK in row.source else row
 
 
-def _known_better(row: Row, known: Known, run: Run) -> Row:
+def _known_better(row: ChangedSource, known: KnownValues, run: Run) -> ChangedSource:
     """The row with the lines that set a state of torch, or that made a number a constant; as one of the order, where only that differs."""
     if row.kind in ("size", "value", "condition") and row.dynamic_since is None:
         return replace(row, constant_at=constant_at(row, run))
@@ -243,7 +243,7 @@ def _advice_by_step(recompiled: Recompiled) -> dict[str, tuple[Advice, ...]]:
     return {step: made[tuple(numbers)] for step, numbers in rows.items()}
 
 
-def _transition(recompiled: Recompiled, row: Row, advice: tuple[Advice, ...]) -> Transition:
+def _transition(recompiled: Recompiled, row: ChangedSource, advice: tuple[Advice, ...]) -> Transition:
     return Transition(
         frame_name=recompiled.code.named.name or "an unnamed frame",
         own_frame=recompiled.call,
@@ -260,7 +260,7 @@ def _transition(recompiled: Recompiled, row: Row, advice: tuple[Advice, ...]) ->
     )
 
 
-def _why_row(row: Row, limit: Limit) -> str | None:
+def _why_row(row: ChangedSource, limit: Limit) -> str | None:
     parts = [
         None if row.dynamic_since is None else f"became dynamic with [{row.dynamic_since}]",
         "the first value is not in the log" if row.first_unknown else None,
@@ -409,7 +409,7 @@ def _clauses(group: Sequence[Recompiled], inside: Sequence[Recompiled], seconds:
         yield OnProcesses(who)
 
 
-def _shown_rows(group: Sequence[Recompiled]) -> tuple[Row, ...]:
+def _shown_rows(group: Sequence[Recompiled]) -> tuple[ChangedSource, ...]:
     """What is told of a group: what caused most of it, then what alone caused a recompile that those do not explain."""
     most = [row for row in telling(group) if row.steps]
     explained = {step.id for row in most for step in row.steps}

@@ -31,7 +31,7 @@ from dynadiag.passes.break_chain import resume_frames
 from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.stack_values import ON_STACK
-from dynadiag.passes.transitions import CodeObject, Row, Step
+from dynadiag.passes.transitions import ChangedSource, CodeObject, RecompileStep
 from dynadiag.source.changed_objects import Changes, changed_beside, changed_objects
 from dynadiag.source.function import Function, parse_function
 from dynadiag.source.imports import imports_of
@@ -42,7 +42,7 @@ from dynadiag.trace import side_effects
 _Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
-def static_parameter(row: Row, code: CodeObject, run: Run) -> str | None:
+def static_parameter(row: ChangedSource, code: CodeObject, run: Run) -> str | None:
     """The parameter that keeps this size static: itself, or one with the same size in each compilation; None where there is none.
 
     Established: what is compared with a static size becomes one, and both went through the same sizes, more than one.
@@ -123,7 +123,7 @@ def told_apart(code: CodeObject, held: Parameters) -> CodeObject:
     return replace(code, steps=tuple(_told(step, frames, held) for step in code.steps))
 
 
-def _told(step: Step, frames: Mapping[str, str], held: Parameters) -> Step:
+def _told(step: RecompileStep, frames: Mapping[str, str], held: Parameters) -> RecompileStep:
     others = [guard for guard in step.guards if _of_another(guard, step, frames, held)]
     if not others:
         return step
@@ -132,7 +132,7 @@ def _told(step: Step, frames: Mapping[str, str], held: Parameters) -> Step:
     return replace(step, guards=same or (module,))
 
 
-def _of_another(guard: FailedGuard, step: Step, frames: Mapping[str, str], held: Parameters) -> bool:
+def _of_another(guard: FailedGuard, step: RecompileStep, frames: Mapping[str, str], held: Parameters) -> bool:
     mine, theirs = held.get(step.frame.id), held.get(frames.get(guard.entry or "", ""))
     if not mine or not theirs or (step.frame.outcome == "failed" and mine <= theirs):  # a failed compilation had not read all of them
         return False
@@ -245,7 +245,7 @@ def is_library(frame: Frame, run: Run) -> bool:
     return not is_own_file(frame.file, run)
 
 
-def cause_of(row: Row, code: CodeObject, facts: Facts, run: Run) -> Cause:
+def cause_of(row: ChangedSource, code: CodeObject, facts: Facts, run: Run) -> Cause:
     """What the advice for one row is chosen by."""
     guard = row.guards[0]
     origin = next((guard.origin for guard in row.guards if guard.origin is not None), None)
@@ -451,7 +451,7 @@ _ANYWHERE = frozenset(
 )
 
 
-def _foreign(row: Row, frame: Frame, facts: Facts, run: Run) -> bool:
+def _foreign(row: ChangedSource, frame: Frame, facts: Facts, run: Run) -> bool:
     """Whether what changed is a library's: not an argument of a call that the user's own line makes, nor read by the user's own code."""
     if row.kind in _ANYWHERE or ".param_groups[" in row.source:  # the learning rate is the user's, though torch reads it
         return False

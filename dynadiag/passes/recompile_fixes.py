@@ -13,7 +13,7 @@ from dynadiag.facts.wording import listed, unique
 from dynadiag.model.clauses import Cause, Clause, Effect, EndsRecompiles, Settled, Unadvised
 from dynadiag.model.report import Advice, distinct_advice
 from dynadiag.passes.recompiled import Recompiled
-from dynadiag.passes.transitions import Row
+from dynadiag.passes.transitions import ChangedSource
 
 _SHOWN = 2
 _SEVERAL = 4
@@ -49,14 +49,14 @@ def counted_fixes(group: Sequence[Recompiled], events: int, *, hit: bool, follow
     return tuple(replace(fix, follows=number > 0 and ended.apart(best[0][0], best[number][0])) for number, fix in enumerate(shown))
 
 
-def versions_needed(rows: Iterable[Row]) -> int | None:
+def versions_needed(rows: Iterable[ChangedSource]) -> int | None:
     """How many compiled versions are enough whatever comes, where each thing that changed has few states; None where one has not."""
     states = [_states(row) for row in rows]
     needed = prod(state or 0 for state in states)
     return needed if 0 < needed <= _MOST_VERSIONS else None
 
 
-def _states(row: Row) -> int | None:
+def _states(row: ChangedSource) -> int | None:
     if not _CONTAINERS.isdisjoint(row.values):  # one in another, to any depth
         return None
     if row.kind in ("size", "stride", "value") and row.dynamic_since is not None:
@@ -68,13 +68,13 @@ def _states(row: Row) -> int | None:
     return len(row.values) if few and row.values else None
 
 
-def restless(row: Row) -> bool:
+def restless(row: ChangedSource) -> bool:
     """Whether it is a number or a length that torch keeps constant: a count, a list that grows. An optimizer's state is filled once."""
     numbers = bool(row.values) and all(map(_NUMBER.match, row.values))
     return (row.kind == "length" and not _STATE.search(row.source)) or (row.kind == "value" and numbers and row.dynamic_since is None)
 
 
-def _many_texts(row: Row) -> bool:
+def _many_texts(row: ChangedSource) -> bool:
     """Whether it is a text of more than two values, such as one that grows with each call: nothing shows that these are all."""
     texts = [value for value in row.values if value[:1] in "'\""]
     return row.kind == "value" and len(texts) + row.first_unknown + row.last_unknown > _SHOWN and bool(texts)
@@ -92,8 +92,8 @@ def _change(advice: Advice) -> tuple[str, str]:
 class _Ended:
     """Which recompiles each change ends; built once, since a log can have as many changes as recompiles."""
 
-    def __init__(self, group: Sequence[Recompiled], chosen: Sequence[tuple[Row, Advice]]) -> None:
-        self._rows: dict[tuple[str, str], dict[int, Row]] = {}  # that a change removes
+    def __init__(self, group: Sequence[Recompiled], chosen: Sequence[tuple[ChangedSource, Advice]]) -> None:
+        self._rows: dict[tuple[str, str], dict[int, ChangedSource]] = {}  # that a change removes
         for row, advice in chosen:
             self._rows.setdefault(_change(advice), {})[id(row)] = row
         self._restless = {id(row) for item in group for row in item.rows if restless(row) or _many_texts(row)}
@@ -106,7 +106,7 @@ class _Ended:
                 )
         self._of_step = Counter(step for element in group for row in element.rows for step in {step.id for step in row.steps})
 
-    def _is_other(self, row: Row, change: tuple[str, str]) -> bool:
+    def _is_other(self, row: ChangedSource, change: tuple[str, str]) -> bool:
         """Whether the row tells of something that the change does not touch; of a condition on an integer the versions are counted."""
         removed = self._rows[change]
         named = change[0] == _MARK or row.kind != "condition" or any(item.source in row.source for item in removed.values())
@@ -176,7 +176,7 @@ def without_advice(group: Sequence[Recompiled], *, hit: bool) -> Iterator[Clause
     yield nothing
 
 
-def _why_nothing(row: Row) -> Unadvised | None:
+def _why_nothing(row: ChangedSource) -> Unadvised | None:
     """Why nothing is advised for what has a version for each of its values; None where nothing more is known."""
     texts = bool(row.values) and any(value[:1] in "'\"" for value in row.values)
     if row.kind == "length":
@@ -195,14 +195,14 @@ def _why_nothing(row: Row) -> Unadvised | None:
     return Unadvised(why)
 
 
-def _goes_on(row: Row) -> bool:
+def _goes_on(row: ChangedSource) -> bool:
     """Whether it had more than two values, each with a version of its own, and nothing says that these are all."""
     others = sum(value.startswith("another ") for value in row.values)
     different = others + len({value for value in row.values if not value.startswith("another ")})
     return (restless(row) or (row.dynamic_since is None and not _two_states(row))) and different > _FEW
 
 
-def _two_states(row: Row) -> bool:
+def _two_states(row: ChangedSource) -> bool:
     return row.kind == "requires_grad" or row.source in ("grad_mode",) or row.source.endswith(".training")
 
 
@@ -215,7 +215,7 @@ def because_of(group: Sequence[Recompiled]) -> str:
     return f"{', mostly' if left_out else ''} because of {causes}" if causes else ""
 
 
-def telling(group: Sequence[Recompiled]) -> tuple[Row, ...]:
+def telling(group: Sequence[Recompiled]) -> tuple[ChangedSource, ...]:
     """The rows without what became dynamic with its first change, where something else caused most of the recompiles."""
     table = [row for recompiled in group for row in recompiled.rows]
     lasting = tuple(row for row in table if row.dynamic_since is None or len(row.steps) > 1)

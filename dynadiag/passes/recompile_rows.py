@@ -13,12 +13,12 @@ from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 from dynadiag.model.sentences import capital
-from dynadiag.passes.transitions import KEY_ORDER, Row
+from dynadiag.passes.transitions import KEY_ORDER, ChangedSource
 from dynadiag.trace.sizes import evaluate
 
 
 # Where a size or number that torch had made dynamic became a constant again: a guard that fails on it names the tensor, not that line.
-def constant_at(row: Row, run: Run) -> Location | None:
+def constant_at(row: ChangedSource, run: Run) -> Location | None:
     """The user's line that made the source of a row a constant in the compilations that its recompiles led to."""
     known = _lines(run)
     places = [known[which] for step in row.steps if (which := (step.frame.id, row.source)) in known]
@@ -81,13 +81,13 @@ Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]
 _NOT_PASSED = re.compile(r"\._base\b|^__meta_utils")
 
 
-def row_sentence(row: Row) -> str:
+def row_sentence(row: ChangedSource) -> str:
     """`row_text` with a capital letter where it begins with a word, not with a name or torch's own text."""
     worded = row.kind in ("condition", "zero_one", "duck_size", "dispatch_keys", "invalidated") or row.said
     return capital(row_text(row)) if worded else row_text(row)
 
 
-def row_text(row: Row) -> str:
+def row_text(row: ChangedSource) -> str:
     """One line of the transition table: "`x.size(0)`: 4 -> 8 -> 9, dynamic since [0/1]"."""
     if row.kind == "unexpected":
         return _UNEXPECTED
@@ -119,7 +119,7 @@ _LAST_NAME = re.compile(r"(?:\.|\[['\"])([A-Za-z_]\w*)['\"\])]*$")
 _EVERYWHERE = frozenset({"self", "len", "size", "keys", "of", "in", "is", "not"})
 
 
-def _read_at(row: Row) -> str:
+def _read_at(row: ChangedSource) -> str:
     """The lines that set it, else the line that the guard is for, as torch recorded it.
 
     ", read at model.py:12 (`if self.step > 3:`)" where that line names what changed.
@@ -136,7 +136,7 @@ def _read_at(row: Row) -> str:
     return f", {'read at' if known else 'guarded for'} {short_place(origin)} (`{origin.code}`)"
 
 
-def _constant_at(row: Row) -> str:
+def _constant_at(row: ChangedSource) -> str:
     """The line that needs to know the value, where torch had made it dynamic: a dictionary that is keyed by a length, say."""
     place = row.constant_at
     origins = [guard.origin for guard in row.guards if guard.origin is not None]
@@ -179,7 +179,7 @@ def _skipped_rests(run: Run) -> frozenset[tuple[str | None, str | None]]:
     return frozenset((item.file, source_function(item.name)) for item in skipped)
 
 
-def varying_sizes(frames: Sequence[Frame], rows: Sequence[Row], shapes: Shapes) -> tuple[tuple[str, int], ...]:
+def varying_sizes(frames: Sequence[Frame], rows: Sequence[ChangedSource], shapes: Shapes) -> tuple[tuple[str, int], ...]:
     """The tensors and dimensions whose sizes differ between the calls; empty where marking them would not make all of them dynamic.
 
     That is so where one of them was 0 or 1 in the first call (a later one has its own version, marked or not), or a constant to torch, and

@@ -13,7 +13,7 @@ from dynadiag.model.clauses import VersionsUsed
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import CompileMetrics, Frame, Run
-from dynadiag.passes.transitions import CodeObject, Known, Row
+from dynadiag.passes.transitions import ChangedSource, CodeObject, KnownValues
 
 # How far a code object is from the recompile limit, and whether it was reached.
 # torch's defaults in 2.11 and 2.15 (`torch/_dynamo/config.py`).
@@ -139,8 +139,8 @@ class Recompiled:
     """
 
     code: CodeObject
-    known: Known
-    rows: tuple[Row, ...]
+    known: KnownValues
+    rows: tuple[ChangedSource, ...]
     advice: tuple[tuple[Advice, ...], ...]
     reasons: tuple[str | None, ...]
     split: Split | None
@@ -232,7 +232,7 @@ def _same_changes(group: Group, other: Group) -> bool:
     return bool(rows) and all(any(_same_values(row, there) for there in outer) for row in rows)
 
 
-def _same_values(row: Row, there: Row) -> bool:
+def _same_values(row: ChangedSource, there: ChangedSource) -> bool:
     """Whether a row tells the same change; the first value may be missing where torch named another guard."""
     if row.kind != there.kind or not row.values or row.kind not in ("size", "value") or len(row.steps) > len(there.steps):
         return False

@@ -96,7 +96,7 @@ CodeKey = tuple[int, int, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecompileStep:
     """One recompile: the event, its id in the report, the compilation it led to and the failed guards of the cache entries.
 
     `news` are those of the guards that say why this call needed a new version (`with_news`); the others repeat older changes.
@@ -115,7 +115,7 @@ class CodeObject:
 
     key: CodeKey
     frames: tuple[Frame, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RecompileStep, ...]
     symbols: tuple[Symbol, ...] = ()
 
     @property
@@ -125,7 +125,7 @@ class CodeObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangedSource:
     """One source of one code object: its values in order, the recompiles that it caused, and the guards that failed on it.
 
     `set_at` are the user's lines that set it, where it is a state of torch; `constant_at` is the one that made a symbol of it a
@@ -135,7 +135,7 @@ class Row:
     source: str
     kind: str
     values: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RecompileStep, ...]
     guards: tuple[FailedGuard, ...]
     dynamic_since: str | None
     last_unknown: bool
@@ -151,7 +151,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownValues:
     """What the log says about the values that a code object was compiled for: symbols, guards and later failures by compilation.
 
     `dynamic` has by source the compilations that made it symbolic, in their order, `numbers` the same as
@@ -176,11 +176,11 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
     frames: dict[CodeKey, list[Frame]] = {}
     for frame in run.frames:
         frames.setdefault(_code_key(frame), []).append(frame)
-    steps: dict[CodeKey, list[Step]] = {}
+    steps: dict[CodeKey, list[RecompileStep]] = {}
     for number, event in enumerate(run.recompiles, start=1):
         found = run.frame(event.frame)
         if found is not None:
-            step = Step(
+            step = RecompileStep(
                 f"r{number}", event, found, tuple(failed_guard for reason in event.reasons for failed_guard in failed_guards(reason))
             )
             steps.setdefault(_code_key(found), []).append(step)
@@ -190,7 +190,9 @@ def code_objects(run: Run) -> tuple[CodeObject, ...]:
     return tuple(_code_object(key, tuple(frames[key]), steps[key], symbols) for key in frames if key in steps)
 
 
-def _code_object(key: CodeKey, frames: tuple[Frame, ...], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> CodeObject:
+def _code_object(
+    key: CodeKey, frames: tuple[Frame, ...], steps: Sequence[RecompileStep], symbols: Mapping[str, Sequence[Symbol]]
+) -> CodeObject:
     own = tuple(symbol for frame in frames for symbol in symbols.get(frame.id, ()))
     return CodeObject(key, frames, _with_unnamed_changes(frames, steps, symbols), own)
 
@@ -198,7 +200,9 @@ def _code_object(key: CodeKey, frames: tuple[Frame, ...], steps: Sequence[Step],
 _NOT_THE_USERS = re.compile(r"\.stride\(|\._base|^__meta_utils")  # the last: what backward saved (`meta_utils.py`)
 
 
-def _with_unnamed_changes(frames: Sequence[Frame], steps: Sequence[Step], symbols: Mapping[str, Sequence[Symbol]]) -> tuple[Step, ...]:
+def _with_unnamed_changes(
+    frames: Sequence[Frame], steps: Sequence[RecompileStep], symbols: Mapping[str, Sequence[Symbol]]
+) -> tuple[RecompileStep, ...]:
     """The steps with what changed besides: torch names only the first guard that failed, but makes everything dynamic that changed.
 
     A source that no earlier compilation of the code had as a symbol was a constant before, so its guard would have failed as well.
@@ -231,7 +235,7 @@ def _code_key(frame: Frame) -> CodeKey:
     return frame.key.process, frame.key.epoch, (frame.file, frame.line, frame.name) if number is None else number
 
 
-def known_values(code: CodeObject) -> Known:
+def known_values(code: CodeObject) -> KnownValues:
     """What is known of the values of each compilation of this code object."""
     ids = {frame.id: frame.key.text for frame in code.frames}
     own = [(ids[symbol.frame], readable(symbol.source), symbol) for symbol in code.symbols]
@@ -258,7 +262,7 @@ def known_values(code: CodeObject) -> Known:
     states = {frame.key.text: state for frame in code.frames if (state := _global_state(frame))}
     numbers = {source: sorted(map(_numbers, texts)) for source, texts in dynamic.items()}
     keys = key_lists(code.frames)
-    return Known(symbols, guards, states, {source: tuple(texts) for source, texts in dynamic.items()}, conditions, numbers, keys)
+    return KnownValues(symbols, guards, states, {source: tuple(texts) for source, texts in dynamic.items()}, conditions, numbers, keys)
 
 
 def _global_state(frame: Frame) -> Mapping[str, str]:
@@ -293,7 +297,7 @@ def family(guard: FailedGuard) -> str:
     return "value" if guard.kind in _VALUE_KINDS else guard.kind
 
 
-def with_news(code: CodeObject, known: Known) -> CodeObject:
+def with_news(code: CodeObject, known: KnownValues) -> CodeObject:
     """The code object with what was new in each recompile.
 
     torch lists one failed guard for each version in the cache, and a version fails again on what it failed on before. Only the newest
@@ -319,7 +323,7 @@ def with_news(code: CodeObject, known: Known) -> CodeObject:
             (_row_source(guard), family(guard)): guard for guard in failed if guard.entry != entry and _is_cause(guard, step, known, seen)
         }
         more = tuple(guard for which, guard in besides.items() if which not in here)
-        steps.append(Step(step.id, step.event, step.frame, step.guards, (*told, *more)))
+        steps.append(RecompileStep(step.id, step.event, step.frame, step.guards, (*told, *more)))
         for guard in step.guards:
             values = (_expected(guard, known), *both_sides(guard, step, known))
             seen.setdefault((_row_source(guard), family(guard)), set()).update(value for value in values if value is not None)
@@ -339,7 +343,7 @@ def _numbers(compile_text: str | None) -> tuple[int, ...]:
     return tuple(map(int, _DIGITS.findall((compile_text or "").partition("_")[0])))
 
 
-def _is_cause(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:
+def _is_cause(guard: FailedGuard, step: RecompileStep, known: KnownValues, seen: Mapping[tuple[str, str], set[str]]) -> bool:
     """Whether an older version failed on a value that no version has and that the new one is compiled for: it would have been a recompile
     by itself.
     """
@@ -348,7 +352,7 @@ def _is_cause(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[
     return other and _is_new(guard, step, known, seen)
 
 
-def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[str, str], set[str]]) -> bool:
+def _is_new(guard: FailedGuard, step: RecompileStep, known: KnownValues, seen: Mapping[tuple[str, str], set[str]]) -> bool:
     """Whether the guard failed on something that no version was compiled for and none takes; objects have no value that would tell."""
     if family(guard) == "object":
         return False
@@ -364,7 +368,7 @@ def _is_new(guard: FailedGuard, step: Step, known: Known, seen: Mapping[tuple[st
     return new is None or new not in had
 
 
-def changes(step: Step, known: Known) -> tuple[Change, ...]:
+def changes(step: RecompileStep, known: KnownValues) -> tuple[Change, ...]:
     """What was different in this call, one entry a source, compared with the newest version."""
     found: dict[tuple[str, str], Change] = {}
     for guard in step.news or step.guards:
@@ -373,7 +377,7 @@ def changes(step: Step, known: Known) -> tuple[Change, ...]:
     return tuple(found.values())
 
 
-def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None, str | None]:
+def both_sides(guard: FailedGuard, step: RecompileStep, known: KnownValues) -> tuple[str | None, str | None]:
     """The old and the new value; None is not in the log."""
     if guard.kind == "global_state":
         return _state(known, guard.entry, guard.property), _state(known, step.frame.key.text, guard.property)
@@ -390,12 +394,12 @@ def both_sides(guard: FailedGuard, step: Step, known: Known) -> tuple[str | None
     return old, None if new == old or (old is not None and new == type_of_literal(old)) else new
 
 
-def keys_of(guard: FailedGuard, step: Step, known: Known) -> tuple[Keys | None, Keys | None]:
+def keys_of(guard: FailedGuard, step: RecompileStep, known: KnownValues) -> tuple[Keys | None, Keys | None]:
     """The keys of a dictionary that the version was compiled for, and those of the call; None is not in the log."""
     return known.keys.get((guard.entry or "", guard.source)), known.keys.get((step.frame.key.text, guard.source))
 
 
-def _expected(guard: FailedGuard, known: Known) -> str | None:
+def _expected(guard: FailedGuard, known: KnownValues) -> str | None:
     """What the cache entry was compiled for; a type guard belongs to a value that is known when it was symbolic."""
     if guard.expected is None:
         return None
@@ -409,14 +413,14 @@ def _actual(guard: FailedGuard) -> str | None:
     return None if guard.kind == "none" and guard.actual == "not None" else guard.actual
 
 
-def _state(known: Known, compile_text: str | None, name: str) -> str | None:
+def _state(known: KnownValues, compile_text: str | None, name: str) -> str | None:
     value = known.states.get(compile_text or "", {}).get(name)
     if name == "default_dtype":
         return _SCALAR_TYPES.get(value or "")
     return None if value is None else _BOOLEANS.get(value, value)
 
 
-def _values_of_condition(guard: FailedGuard, step: Step, known: Known) -> str | None:
+def _values_of_condition(guard: FailedGuard, step: RecompileStep, known: KnownValues) -> str | None:
     """`x.size(0) = 50`: the values that broke a condition, from the symbols of the new compilation or from the other failed guards."""
     actual = {other.source: other.actual for other in step.guards if other.actual is not None}
     parts = []
@@ -427,9 +431,9 @@ def _values_of_condition(guard: FailedGuard, step: Step, known: Known) -> str | 
     return ", ".join(parts) or None
 
 
-def rows(code: CodeObject, known: Known) -> tuple[Row, ...]:
+def rows(code: CodeObject, known: KnownValues) -> tuple[ChangedSource, ...]:
     """The transition table of a code object (`with_news`), the source that caused most recompiles first."""
-    blamed: dict[tuple[str, str], list[tuple[Step, FailedGuard]]] = {}
+    blamed: dict[tuple[str, str], list[tuple[RecompileStep, FailedGuard]]] = {}
     for step in code.steps:
         for guard in step.news:
             blamed.setdefault((_row_source(guard), family(guard)), []).append((step, guard))
@@ -443,7 +447,7 @@ def _row_source(guard: FailedGuard) -> str:
     return guard.source or guard.text
 
 
-def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], known: Known) -> Row:
+def _row(key: tuple[str, str], uses: list[tuple[RecompileStep, FailedGuard]], known: KnownValues) -> ChangedSource:
     source, kind = key
     steps = tuple({step.id: step for step, _ in uses}.values())
     guards = tuple(guard for _, guard in uses)
@@ -451,10 +455,10 @@ def _row(key: tuple[str, str], uses: list[tuple[Step, FailedGuard]], known: Know
     values, last_unknown = _values(uses, {step.id for step in steps}, known)
     only = next(iter(kinds)) if len(kinds) == 1 else {"object": "function"}.get(kind, kind)
     first_unknown = bool(values) and guards[0].expected is None and guards[0].kind in ("size", "value")
-    return Row(source, only, values, steps, guards, _dynamic_since(source, kind, uses, known), last_unknown, first_unknown)
+    return ChangedSource(source, only, values, steps, guards, _dynamic_since(source, kind, uses, known), last_unknown, first_unknown)
 
 
-def _values(uses: list[tuple[Step, FailedGuard]], chosen: set[str], known: Known) -> tuple[tuple[str, ...], bool]:
+def _values(uses: list[tuple[RecompileStep, FailedGuard]], chosen: set[str], known: KnownValues) -> tuple[tuple[str, ...], bool]:
     if family(uses[0][1]) == "object":
         return _objects(uses, chosen)
     at: dict[tuple[int, ...], str] = {}  # by compilation: torch lists the versions in which a guard failed, not in the order of time
@@ -482,7 +486,7 @@ def _in_order(at: Mapping[tuple[int, ...], str], blamed: Collection[tuple[int, .
     return tuple(values)
 
 
-def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tuple[str, ...], bool]:
+def _objects(uses: list[tuple[RecompileStep, FailedGuard]], chosen: set[str]) -> tuple[tuple[str, ...], bool]:
     """Objects have no value to show; what is known is that each differs from all before it (torch compares identities)."""
     texts = unique(guard.expected or "an object" for _, guard in uses if guard.expected != "a Python function") or ("a function",)
     if len(texts) > 1:
@@ -490,7 +494,7 @@ def _objects(uses: list[tuple[Step, FailedGuard]], chosen: set[str]) -> tuple[tu
     return (texts[0], *("another object" for step, _ in uses if step.id in chosen)), False
 
 
-def _dynamic_since(source: str, kind: str, uses: list[tuple[Step, FailedGuard]], known: Known) -> str | None:
+def _dynamic_since(source: str, kind: str, uses: list[tuple[RecompileStep, FailedGuard]], known: KnownValues) -> str | None:
     """The first compilation that made the source symbolic, from torch's `create_symbol`, or from a later condition on it."""
     if kind not in ("size", "stride", "value"):
         return None
