@@ -19,6 +19,7 @@ from dynadiag_cli import (
     verb_mcp,
     verb_minify,
     verb_parity,
+    verb_prove,
     verb_rule,
     verb_runs,
     verb_sweep,
@@ -57,6 +58,7 @@ app.command(
 app.command("fix", short_help="Apply the fixes to a copy, prove them, and write a patch.", cls=TargetCommand, epilog=verb_fix.EXAMPLES)(
     verb_fix.fix
 )
+app.command("prove", short_help="Say whether an edit changes no result.", cls=TargetCommand, epilog=verb_prove.EXAMPLES)(verb_prove.prove)
 app.command("graph", short_help="Write one captured graph as a script and as a picture.", cls=Command, epilog=verb_graph.EXAMPLES)(
     verb_graph.graph
 )

@@ -185,18 +185,25 @@ def _program(ctx: typer.Context, target: list[str], how: _Recording) -> _Program
 @contextmanager
 def _apart(program: _Program | Baseline, outputs: Outputs, *, yes: bool) -> Iterator[Apart | None]:
     """How runs are kept apart from the user's files; None where they are to write for real."""
+    if outputs == "first" and not isinstance(program, _Program):
+        raise UsageError("--outputs first is for a script: a run directory is not recorded again")
+    folder = Path.cwd() if isinstance(program, _Program) else program.folder
+    with apart_from(program.script, folder, discard=outputs != "all", yes=yes) as apart:
+        yield apart
+
+
+@contextmanager
+def apart_from(script: Path, folder: Path, *, discard: bool, yes: bool) -> Iterator[Apart | None]:
+    """How runs of a script from a folder are kept apart from the user's files; None unless they `discard` what they write."""
     from dynadiag.private_view.choosing import private_view, roots_of
     from dynadiag.private_view.consent import Apart
     from dynadiag.record.project_root import project_root
 
-    if outputs == "all":
+    if not discard:
         yield None
         return
-    if outputs == "first" and not isinstance(program, _Program):
-        raise UsageError("--outputs first is for a script: a run directory is not recorded again")
-    folder = Path.cwd() if isinstance(program, _Program) else program.folder
     try:
-        with private_view(roots_of(project_root(program.script), folder)) as view:
+        with private_view(roots_of(project_root(script), folder)) as view:
             yield Apart(view=view, ask=_asked if sys.stdin.isatty() and sys.stderr.isatty() else None, agreed=yes)
     except NoViewError as error:
         raise UsageError(f"{error.message}; --outputs all runs the script all the same, and what its runs write stays") from None

@@ -102,7 +102,8 @@ class Runner:
 
     `fresh`: the last one is made in a process of its own, as the user would. `on_device`: the script used another device than the CPU. A
     run may take `timeout_s`, or some times what another one took on this machine as it is now. With `apart` no run leaves a file behind,
-    and the first one is the last where the user does not agree to what cannot be kept apart.
+    and the first one is the last where the user does not agree to what cannot be kept apart. `edited`: another text than the reference's is
+    compared with it by what both have; `compared` is then what the last comparison was made of (`inside.judging_edits.EditComparison`).
     """
 
     def __init__(
@@ -115,8 +116,11 @@ class Runner:
         fresh: bool = True,
         on_device: bool = False,
         apart: Apart | None = None,
+        edited: bool = False,
     ) -> None:
         self.runs = 0
+        self.compared: Mapping[str, Any] = {}
+        self._edited = edited
         self.cpu_s = 0.0
         self._folder, self._base, self._ask, self._timeout_s, self._fresh = folder, base, ask, timeout_s, fresh
         self._on_device = on_device
@@ -127,7 +131,7 @@ class Runner:
     def run_program(self, *, recorded: bool = False, **changes: Any) -> Outcome:
         """One run in a child; `changes` are fields of its job."""
         folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
-        job = replace(self._base, output=str(folder), values=str(folder / "values"), **changes)
+        job = replace(self._base, output=str(folder), values=str(folder / "values"), **(changes | {"texts": self._with_base(changes)}))
         if recorded:
             job = replace(job, log=str(folder / "run"))
         begun = time.monotonic()
@@ -140,6 +144,9 @@ class Runner:
         self.cpu_s += float(reply.get("cpu_s", 0.0))
         outcome = outcome_of(reply, folder, folder / "run" if recorded and reply.get("ended") else None)
         return replace(outcome, changes=changes)
+
+    def _with_base(self, changes: Mapping[str, Any]) -> Mapping[str, str]:
+        return {**self._base.texts, **changes.get("texts", {})}
 
     def compare_fewer_calls(self, most: int) -> str:
         """From now on note only so many calls of each callable; gives the memory limit, for people."""
@@ -164,6 +171,7 @@ class Runner:
         if not self._fresh:
             return self.run_program(recorded=True, eager=False, texts=texts)
         folder = make_folder_inside(self._folder, f"{next(self._numbers):03d}")
+        texts = self._with_base({"texts": texts})
         job = replace(self._base, output=str(folder), values=str(folder / "values"), texts=texts, eager=False)
         file = write_inside(folder, "job.json", json.dumps(job.to_json()))
         target = Target(kind="command", argv=(sys.executable, "-P", "-m", "dynadiag.fix.inside.running", str(file)))
@@ -192,8 +200,10 @@ class Runner:
             "other": str(other.values),
             "noisy": noise,
             "free": list(other.free),
+            "edited": self._edited,
         }
         reply = self._ask(message | ({"again": str(again.values)} if again is not None else {}))
+        self.compared = reply
         return reply["difference"], reply["calls"]
 
     def gradients(self, outcome: Outcome) -> bool:

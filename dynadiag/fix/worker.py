@@ -22,6 +22,7 @@ from dynadiag.capture.reach import seed_generators
 from dynadiag.children.forked import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.files import write_file
 from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
+from dynadiag.fix.inside.judging_edits import compared_with_edit
 from dynadiag.fix.inside.running import RunJob, run_job
 from dynadiag.json_lines import Speaker, leave
 from dynadiag.private_view.view import loads
@@ -92,6 +93,8 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     reference, other = load(message["reference"]), load(message["other"])
     again = load(message["again"]) if message.get("again") else []
     noisy = [load(item) for item in message["noisy"]]
+    if message.get("edited"):
+        return compared_with_edit(reference, other, again, noisy).to_json()
     return {"difference": first_difference(reference, other, again, noisy, frozenset(message["free"])), "calls": compared(reference)}
 
 

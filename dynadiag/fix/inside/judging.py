@@ -12,6 +12,8 @@ from dynadiag.compare.judge import Noise, Rule, Runs, Seen, judge
 
 FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
 """Of `fix`: whether a value requires grad is compared beside it."""
+PROGRAM = "the program"
+"""The callee of the entries about the program as a whole, when it has ended."""
 _WHERE = {"output": "output", "gradient": "gradient", "given": "input", "left": "input", "at": "attribute"}
 _WHEN = {"before": "before", "after": "after", "gradients": "in the backward of"}
 Call = Mapping[str, Any]
@@ -61,14 +63,17 @@ def first_difference(
             for run in (again, *noisy)
         ]
         for when in _WHEN:
-            found = _of_call(mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
+            found = difference_of_entries(mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
             if found is not None:
                 place = f"{_WHEN[when]} call {mapping['number']} of {mapping['callee']}" if mapping["number"] else "at the end"
                 return f"{place}: {found}"
     return None
 
 
-def _of_call(reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]], free: frozenset[str]) -> str | None:
+def difference_of_entries(
+    reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]] = (), free: frozenset[str] = frozenset()
+) -> str | None:
+    """The first entry (where, name, value) that is not the same, in words; `beside` are the same entries of other runs of the reference."""
     before, after, *more = ({(where, name): value for where, name, value in entries} for entries in (reference, other, *beside))
     for here, there, what in ((before, after, "is gone"), (after, before, "was not there")):
         changed = next((key for key in here if key not in there and not _is_free(key[1], free)), None)

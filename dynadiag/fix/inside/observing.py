@@ -11,6 +11,8 @@ import torch
 from dynadiag.capture.compiled_calls import After, CompiledCallable
 from dynadiag.capture.reach import Mode, RandomStates, State, find_state, strided_copy
 from dynadiag.compare.aliasing import is_plain, overlaps_itself, sharing
+from dynadiag.fix.inside.judging import PROGRAM
+from dynadiag.fix.inside.program_state import ProgramState
 from dynadiag.torch_compat.aot.autograd_engine import compiled_autograd_is_on
 from dynadiag.torch_compat.dispatch.distributed import own_part
 from dynadiag.torch_compat.dispatch.live_call import aside
@@ -25,14 +27,16 @@ class CallLog:
 
     An entry is (where, name, value): a value is a copy of a tensor, or plain data that has to be the same. `vary` changes the floating
     tensors among the arguments of each call, by a rule, so that a program that is run again sees other data: 0 leaves them as they are.
+    With `program` what the whole program has made is noted at its end too.
     `active`: a call that is noted runs now; `full`: copies would take more than the cap, and calls are no longer noted.
     """
 
-    def __init__(self, *, most: int, cap_bytes: int, vary: int) -> None:
+    def __init__(self, *, most: int, cap_bytes: int, vary: int, program: ProgramState | None = None) -> None:
         self.calls: list[dict[str, Any]] = []
         self.full = False
         self.active = False
         self._most, self._left, self._vary = most, cap_bytes, vary
+        self._program = program
         self._kept: dict[tuple[str, str], torch.Tensor] = {}
         self._watched: dict[str, Any] = {}
         self._totals: Counter[str] = Counter()
@@ -80,6 +84,9 @@ class CallLog:
                 self.calls.append({"callee": name, "number": 0, "after": self._of_state(find_state(original), "at the end")})
         totals = [("calls", name, count) for name, count in sorted(self._totals.items())]
         self.calls.append({"callee": "", "number": 0, "after": totals})
+        if self._program is not None:
+            with aside():
+                self.calls.append({"callee": PROGRAM, "number": 0, "after": self._program.entries(self._copy)})
 
     def save(self, path: str) -> None:
         """Write all into a file that `torch.load` reads with `weights_only`."""

@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import re
 import sys
 import traceback
@@ -44,7 +45,8 @@ class RunJob:
     `backend` takes the place of the script's own when it is compiled. `values` is the file for what calls were given and gave, `log` the
     folder for a recording, `output` that for what the program prints (`stdout`, `stderr`). `force` says which way conditions go, by number.
     With `noise`, a seed, sums are off by what the order of adding may do. `launched`: it runs in each process of a launcher, which have
-    folders of their own in `output` with all that they write.
+    folders of their own in `output` with all that they write. `whole`: what the program has made is noted when it ends, too. `reseed`: that
+    many is added to each seed that the program gives.
     """
 
     script: str
@@ -63,6 +65,8 @@ class RunJob:
     most_calls: int = 5
     cap_bytes: int = 2 << 30
     launched: bool = False
+    whole: bool = False
+    reseed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """For `RunJob(**...)`."""
@@ -86,7 +90,7 @@ def run_job(job: RunJob) -> dict[str, Any]:
             ended = run_script(
                 job.script,
                 job.arguments,
-                watched={"torch": watch.begin, "numpy.random": lambda module: module.seed(0)},
+                watched={"torch": watch.begin, "numpy.random": lambda module: _begin_numpy(module, job.reseed)},
                 module=job.module,
             )
             told["exit_status"] = _status(ended)
@@ -114,13 +118,21 @@ class _Watch:
         """Every run draws the same numbers, unless the program seeds its generators itself."""
         from dynadiag.fix.inside.observing import CallLog
 
-        seed_generators()
         job = self._job
+        seed_generators(job.reseed)
+        if job.reseed:
+            _shift_seeds(torch, job.reseed)
         if job.noise:
             from dynadiag.torch_compat.dispatch.rounding import NoisySums
 
             NoisySums(job.noise).__enter__()  # type: ignore[no-untyped-call]
-        self._log = CallLog(most=job.most_calls, cap_bytes=job.cap_bytes, vary=job.vary)
+        program = None
+        if job.whole:
+            from dynadiag.fix.inside.program_state import ProgramState
+
+            program = ProgramState()
+            program.install()
+        self._log = CallLog(most=job.most_calls, cap_bytes=job.cap_bytes, vary=job.vary, program=program)
         calls = CompiledCalls(self._log.before, eager=job.eager, change=self._options)
         calls.install()
         setattr(builtins, WATCH, calls.watch)
@@ -147,6 +159,25 @@ class _Watch:
         if self._job.values is not None:
             self._log.save(self._job.values)
         return {"full": self._log.full, "backends": sorted(self._backends)}
+
+
+def _shift_seeds(torch: ModuleType, shift: int) -> None:
+    """Other random numbers than the program asks for, as if it had been written with another seed."""
+    for owner, name in ((torch, "manual_seed"), (torch.random, "manual_seed"), (random, "seed")):
+        setattr(owner, name, _shifted(getattr(owner, name), shift))
+
+
+def _shifted(seed: Any, shift: int) -> Any:
+    def shifted(given: Any = None, *more: Any, **named: Any) -> Any:
+        return seed(given + shift if isinstance(given, int) else given, *more, **named)
+
+    return shifted
+
+
+def _begin_numpy(module: ModuleType, shift: int) -> None:
+    module.seed(shift)
+    if shift:
+        module.__dict__["seed"] = _shifted(module.seed, shift)
 
 
 def _install_conditions(force: Mapping[str, bool], sides: dict[str, set[bool]], watch: _Watch) -> None:

@@ -1,0 +1,188 @@
+"""`dynadiag prove` without its printing: whether a program does the same after an edit, and what torch.compile makes of both. No torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.fix.baseline import Baseline, job_of
+from dynadiag.fix.edit_result import EditResult, Evidence, Version
+from dynadiag.fix.given_edits import Edit
+from dynadiag.fix.proof import STDOUT_DIFFERS, VARIATIONS, NotProvableError, Prover, different_output
+from dynadiag.fix.runs import TIMES, Outcome, Runner, RunServer
+from dynadiag.fix.search import Say
+from dynadiag.fix.session import used_gpu
+from dynadiag.model.report import Report
+from dynadiag.private_view.consent import Apart
+from dynadiag.scratch import scratch
+
+SEED_SHIFT = 20261
+_LEAST_S = 300.0
+_OWN_DATA = "its own data, compiled"
+
+
+@dataclass(kw_only=True)
+class _Proof:
+    """The proof of one edit: what was compared so far, and why it fails (None: it does not)."""
+
+    runner: Runner
+    prover: Prover
+    after: Mapping[str, str]
+    compared: list[str] = field(default_factory=list)
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def why_not(self, say: Say) -> str | None:
+        """Everything that has to hold, the cheap first."""
+        for words, part in (
+            ("running the edited program", self._on_own_data),
+            ("running both versions with other random seeds", self._with_other_seeds),
+            ("running both versions on other data", self._on_other_data),
+        ):
+            say(words)
+            why = part()
+            if why is not None:
+                return why
+        return None
+
+    def _run(self, **options: Any) -> Outcome:
+        return self.runner.run(texts=self.after, **options)
+
+    def _on_own_data(self) -> str | None:
+        prover = self.prover
+        outcome = self._run(recorded=True, eager=False, backend=prover.backend)
+        why = prover.why_other(prover.plain, outcome, prover.again)
+        self.evidence = Evidence.of(self.runner.compared, prover.plain.stdout)
+        if why is not None:
+            return why
+        if outcome.report is None or not outcome.report.summary.graphs:
+            return "nothing is compiled any more"
+        if not self.evidence.shows_something:
+            return (
+                "nothing can be compared: both versions print nothing, and have no parameter, optimizer, global or compiled call in common"
+            )
+        self.compared.append(_OWN_DATA)
+        return None
+
+    def _with_other_seeds(self) -> str | None:
+        """Other random numbers in both versions, where the program draws any; a seed that makes the original fail shows nothing."""
+        prover = self.prover
+        reference = self.runner.run(reseed=SEED_SHIFT)
+        if not reference.ended or reference.full or reference.exit_status != prover.plain.exit_status:
+            return None
+        drawn, _ = self.runner.difference(prover.plain, reference)
+        if drawn is None and different_output(prover.plain.stdout, reference.stdout) is None:
+            return None
+        outcome = self._run(reseed=SEED_SHIFT, eager=False, backend=prover.backend)
+        why = prover.why_other(reference, outcome)
+        if why is not None:
+            return f"with other random seeds {why}"
+        self.compared.append("other random seeds, compiled")
+        return None
+
+    def _on_other_data(self) -> str | None:
+        """The rule for other data changes what compiled callables are given: it is the same for both only where these are the same."""
+        if self.evidence.left_out or set(self.evidence.calls) != {name.partition(" ")[2] or name for name in self.prover.calls}:
+            return None
+        for vary, reference in self.prover.varied.items():
+            eager = vary != VARIATIONS[0]
+            outcome = self._run(vary=vary, eager=eager, backend=None if eager else self.prover.backend)
+            why = self.prover.why_other(reference, outcome)
+            if why is not None:
+                return f"on other data {why}"
+            self.compared.append(f"other data ({vary}), {'eager' if eager else 'compiled'}")
+        return None
+
+
+def prove(edit: Edit, baseline: Baseline, say: Say, apart: Apart | None = None) -> EditResult:
+    """Compare a program before and after an edit, and what torch.compile makes of both. Nothing of either is written.
+
+    `baseline` says how the program is started (its `directory` is not used). Runs write for real without `apart`. Raises
+    NothingFoundError where the program before the edit compiles nothing, UsageError where it is not one that can be compared.
+    """
+    begun = sum(os.times()[:4])
+    with scratch("prove") as folder, ExitStack() as stack:
+        inside = None if apart is None else apart.and_passed(folder)
+        job = replace(job_of(baseline, folder), texts=dict(edit.before), whole=True)
+        server: list[RunServer] = []
+
+        def ask(message: Mapping[str, Any]) -> dict[str, Any]:
+            if not server:
+                server.append(RunServer(folder, training=any(graph.kind == "aot_joint" for graph in _report_of(first).run.graphs)))
+                stack.callback(server[0].close)
+            return server[0].ask(message)
+
+        runner = Runner(folder, job, ask, timeout_s=_LEAST_S, apart=inside, edited=True)
+        say("running the program before the edit, with its own back end")
+        first = runner.last({})
+        if inside is not None:
+            inside.agree()
+        report = _report_of(first)
+        limit_s = max(_LEAST_S, TIMES * first.cpu_s)
+        runner = Runner(folder / "runs", job, ask, timeout_s=limit_s, on_device=used_gpu(report), apart=inside, edited=True)
+        (folder / "runs").mkdir()
+        proof = _Proof(
+            runner=runner,
+            prover=Prover(runner=runner, originals=edit.before, backend="aot_eager", recorded_status=first.exit_status),
+            after=edit.after,
+        )
+        say("running the program before the edit in eager, as the reference")
+        last: Outcome | None = None
+        try:
+            proof.prover.refer(())
+            why = proof.why_not(say)
+            if why is None:
+                say("running the edited program with its own back end")
+                last = runner.last(edit.after)
+                why = _why_not_in_the_end(proof, first, last)
+        except NotProvableError as error:
+            why = str(error)
+        runs = runner.runs + 1
+        after = last.report if last is not None else None
+        if after is None:  # what torch.compile makes of it is of use also where it is wrong
+            say("running the edited program with its own back end")
+            after = runner.last(edit.after).report
+    return EditResult(
+        command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
+        files=edit.files,
+        patch=edit.diff,
+        torch=next((process.torch for process in report.run.processes if process.torch), None),
+        why=why,
+        compared=tuple(proof.compared),
+        evidence=proof.evidence,
+        before=Version.of(report),
+        after=None if after is None or not after.summary.frames else Version.of(after),
+        runs=runs,
+        cpu_s=sum(os.times()[:4]) - begun,
+    )
+
+
+def _report_of(first: Outcome) -> Report:
+    if first.report is None or not first.report.summary.frames:
+        why = f": it {first.why or first.said or f'ended with exit status {first.exit_status}'}" if first.exit_status else ""
+        raise NothingFoundError(f"nothing was compiled when the program ran without the edit{why}, so there is nothing to prove")
+    if first.report.summary.processes > 1:
+        raise UsageError(f"the program compiles in {first.report.summary.processes} processes: prove compares programs of one")
+    return first.report
+
+
+def _why_not_in_the_end(proof: _Proof, first: Outcome, last: Outcome) -> str | None:
+    """The edited program as a user runs it, beside the original in eager; where only stdout differs, beside the original run likewise."""
+    prover = proof.prover
+    why = prover.why_other(prover.plain, last, prover.again)
+    if why is not None and why.startswith(STDOUT_DIFFERS):
+        why = why if different_output(first.stdout, last.stdout, prover.noisy) is not None else None
+    if why is not None:
+        return f"with its own back end {why}"
+    proof.compared.append("its own data, with its own back end")
+    return None
+
+
+def baseline_for(script: Path, arguments: tuple[str, ...], *, module: str | None = None) -> Baseline:
+    """How a program is started from the current folder."""
+    here = Path.cwd()
+    return Baseline(directory=here, script=script, module=module, arguments=arguments, folder=here)

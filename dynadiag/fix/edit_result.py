@@ -1,0 +1,199 @@
+"""What `dynadiag prove` came to, as plain data, as `prove.json` (docs/prove.schema.json) and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from dynadiag.facts.compiled_work import compiled_work
+from dynadiag.facts.wording import short_place
+from dynadiag.fix.show import before_and_after
+from dynadiag.model.report import Finding, Report, Summary
+from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section
+from dynadiag.render.wording import plural
+
+SCHEMA_VERSION: Final = 1
+_COUNTS = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "graphs", "frames_compiled", "compile_s")
+_ONLY_ONE = "only one"
+_UNSEEN = frozenset((_ONLY_ONE, "random numbers"))
+_COLUMNS = (Column("code"), Column("place"), Column("title"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What both versions have in common, and was compared: calls of each callable, values at the end by kind, lines of stdout.
+
+    `left_out` says of callables that both compile why their calls were not compared; `only_one` counts the values (globals, attributes,
+    buffers) that only one version has at its end.
+    """
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, int] = field(default_factory=dict)
+    only_one: int = 0
+    lines: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any], stdout: str) -> Evidence:
+        """That of the last comparison."""
+        program = reply.get("program", {})
+        return cls(
+            calls=reply.get("calls", {}),
+            values={kind: count for kind, count in sorted(program.items()) if kind not in _UNSEEN},
+            only_one=program.get(_ONLY_ONE, 0),
+            lines=len(stdout.splitlines()),
+            left_out=reply.get("left_out", {}),
+        )
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether anything at all was compared that the program computes."""
+        return bool(self.calls or self.lines or any(self.values.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """What torch.compile made of one version, with its own back end; `operators` and `compiled` per call as far as they were counted."""
+
+    summary: Summary
+    findings: tuple[Finding, ...]
+    operators: int | None = None
+    compiled: int | None = None
+
+    @classmethod
+    def of(cls, report: Report) -> Version:
+        """That of a recorded run."""
+        work = compiled_work(report.run)
+        found = tuple(finding for finding in report.findings if finding.severity != "note")
+        if work is None or not work.operators:
+            return cls(summary=report.summary, findings=found)
+        return cls(summary=report.summary, findings=found, operators=work.operators, compiled=work.compiled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditResult:
+    """`why` is what differs, or why nothing can be compared (None: proven). `after` is None where the edited program compiles nothing."""
+
+    command: tuple[str, ...]
+    files: tuple[str, ...]
+    patch: str
+    torch: str | None
+    why: str | None
+    compared: tuple[str, ...]
+    evidence: Evidence
+    before: Version
+    after: Version | None
+    runs: int
+    cpu_s: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether everything that was compared is the same."""
+        return self.why is None
+
+    @property
+    def cured(self) -> tuple[Finding, ...]:
+        """Findings of severity warning or worse that only the version before has."""
+        return _only_in(self.before, self.after)
+
+    @property
+    def new(self) -> tuple[Finding, ...]:
+        """Findings of severity warning or worse that only the edited version has."""
+        return () if self.after is None else _only_in(self.after, self.before)
+
+    def to_json(self, version: str) -> dict[str, Any]:
+        """The content of `prove.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "dynadiag": version,
+            "torch": self.torch,
+            "command": list(self.command),
+            "files": list(self.files),
+            "verdict": "PROVEN" if self.proven else "NOT_PROVEN",
+            "why_not": self.why,
+            "compared": list(self.compared),
+            "evidence": asdict(self.evidence),
+            "before": _version(self.before),
+            "after": None if self.after is None else _version(self.after),
+            "cured": [_finding(finding) for finding in self.cured],
+            "new": [_finding(finding) for finding in self.new],
+            "patch": self.patch,
+            "cpu": {"cpu_s": round(self.cpu_s, 2), "runs": self.runs},
+        }
+
+
+def _only_in(version: Version, other: Version | None) -> tuple[Finding, ...]:
+    known = set() if other is None else {finding.fingerprint for finding in other.findings}
+    return tuple(finding for finding in version.findings if finding.fingerprint not in known)
+
+
+def _version(version: Version) -> dict[str, Any]:
+    counts = {name: getattr(version.summary, name) for name in _COUNTS}
+    return {**counts, "operators": version.operators, "operators_compiled": version.compiled, "findings": len(version.findings)}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    where = finding.where
+    place = None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
+    return {"fingerprint": finding.fingerprint, "code": finding.code, "severity": finding.severity, "title": finding.title, "where": place}
+
+
+def document_of(result: EditResult) -> Document:
+    """All that was found out."""
+    return Document(
+        title=f"dynadiag prove {' '.join(result.command)}",
+        headlines=(Headline(word=_headline(result), tone="good" if result.proven else "bad"),),
+        sections=tuple(_sections(result)),
+        name="prove.json",
+    )
+
+
+def _headline(result: EditResult) -> str:
+    if result.why is not None:
+        return f"NOT PROVEN: {result.why}"
+    return f"PROVEN: the edit of {', '.join(result.files)} changes no result"
+
+
+def _sections(result: EditResult) -> Iterator[Section]:
+    points = tuple(_evidence(result))
+    yield Section(title="Compared", points=points)
+
+    def row(finding: Finding) -> tuple[Cell, ...]:
+        place = "unknown place" if finding.where is None else short_place(finding.where)
+        return (Part(finding.code),), (Part(place),), (Part(finding.title),)
+
+    for title, findings in (("Cured", result.cured), ("New", result.new)):
+        if findings:
+            yield Section(title=title, columns=_COLUMNS, items=list(findings), row=row, unit="finding", as_entries=True)
+    yield Section(title="Before and after", points=tuple(_counts(result)))
+    yield Section(title="Edit", block=Block(text=result.patch, language="diff"), brief=False)
+
+
+def _evidence(result: EditResult) -> Iterator[str]:
+    evidence = result.evidence
+    for words in result.compared:
+        yield f"the same with {words}"
+    if evidence.calls:
+        yield "calls compared: " + ", ".join(f"{count} of {name}" for name, count in evidence.calls.items())
+    if any(evidence.values.values()):
+        values = ", ".join(plural(count, kind) for kind, count in evidence.values.items())
+        yield f"values compared at the end: {values}"
+    if evidence.lines:
+        yield f"{plural(evidence.lines, 'line')} of stdout compared"
+    for name, why in evidence.left_out.items():
+        yield f"calls of {name} not compared: {why}"
+    if evidence.only_one:
+        yield f"{plural(evidence.only_one, 'value')} not compared: only one version has them at its end"
+
+
+def _counts(result: EditResult) -> Iterator[str]:
+    before, after = result.before, result.after
+    if after is None:
+        yield "the edited program compiles nothing"
+    else:
+        yield before_and_after(before.summary, after.summary)
+        if before.operators and after.operators:
+            shares = (f"{version.compiled} of {version.operators}" for version in (before, after))
+            yield f"operators that run compiled, per call: {' -> '.join(shares)}"
+    yield f"{plural(result.runs, 'run')} of the program, {result.cpu_s:.0f} CPU seconds"
