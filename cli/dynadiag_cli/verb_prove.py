@@ -22,8 +22,6 @@ EXAMPLES = """Examples:
 
   dynadiag prove --patch faster.patch train.py --lr 3e-4
 
-  dynadiag prove --git HEAD train.py
-
   dynadiag prove --against old.py new.py
 """
 
