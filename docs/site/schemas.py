@@ -157,6 +157,7 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     from dynadiag.bench.json_keys import BenchFile
     from dynadiag.diff.result import DiffResult
     from dynadiag.diff.show import DiffKeys
+    from dynadiag.fix.edit_result import ProveFile
     from dynadiag.fix.result import FixFile
     from dynadiag.gate.formats import CheckFile
     from dynadiag.parity.result import ParityFile
@@ -165,7 +166,7 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     from dynadiag.sweep.compare import SweepComparison
     from dynadiag.sweep.show import HeadKeys, QueryKeys, SweepKeys, WorseKeys
 
-    files = {"bench": BenchFile, "fix": FixFile, "minify": MinifyFile, "parity": ParityFile, "report": ReportFile}
+    files = {"bench": BenchFile, "fix": FixFile, "minify": MinifyFile, "parity": ParityFile, "prove": ProveFile, "report": ReportFile}
     for name, kind in files.items():
         yield name, schema_of(name, kind, title=f"{name}.json of dynadiag")
     yield "check", schema_of("check", CheckFile, title="The outcome of dynadiag check (--format json)")

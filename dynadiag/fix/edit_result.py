@@ -3,21 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.wording import short_place
+from dynadiag.fix.result import CountsKeys, LineKeys, counts_of
 from dynadiag.fix.show import before_and_after
+from dynadiag.model.json_keys import NO_REASON
 from dynadiag.model.report import Finding, Report, Summary
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section
 from dynadiag.render.wording import plural
 
 SCHEMA_VERSION: Final = 1
-_COUNTS = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks", "graphs", "frames_compiled", "compile_s")
 _ONLY_ONE = "only one"
 _UNSEEN = frozenset((_ONLY_ONE, "random numbers"))
+_KINDS = {"attribute": "module attribute", "global": "global value", "optimizer": "optimizer value"}
 _COLUMNS = (Column("code"), Column("place"), Column("title"))
+
+
+class EvidenceKeys(TypedDict):
+    """What was compared."""
+
+    calls: Annotated[dict[str, int], "how many calls of each callable were compared"]
+    values: Annotated[dict[str, int], "how many values of each kind were compared at the end of the program"]
+    only_one: Annotated[int, "values that only one version has at its end: not compared"]
+    lines: Annotated[int, "lines of stdout"]
+    left_out: Annotated[dict[str, str], "callables that both versions compile and whose calls were not compared, with the reason"]
+
+
+class VersionKeys(CountsKeys):
+    """What torch.compile made of one version."""
+
+    operators: Annotated[int | None, "of one call of each compiled callable; null when no call was looked at from inside", NO_REASON]
+    operators_compiled: Annotated[int | None, "those that run in graphs", NO_REASON]
+    findings: Annotated[int, "findings of severity warning or worse"]
+
+
+class FindingOfVersionKeys(TypedDict):
+    """A finding of severity warning or worse that only one version has."""
+
+    fingerprint: str
+    code: str
+    severity: str
+    title: str
+    where: LineKeys | None
+
+
+class ProofCostKeys(TypedDict):
+    """What the proof took."""
+
+    cpu_s: float
+    runs: Annotated[int, "runs of the program"]
+
+
+class ProveFile(TypedDict):
+    """What `dynadiag prove` came to."""
+
+    schema_version: Literal[1]
+    dynadiag: str
+    torch: Annotated[str | None, "the torch that the program ran with"]
+    command: Annotated[list[str], "the program and its arguments"]
+    files: Annotated[list[str], "the files that the edit changes, relative to the project"]
+    verdict: Literal["PROVEN", "NOT_PROVEN"]
+    why_not: Annotated[str | None, "the first thing that differs, or why nothing can be proven; null when proven"]
+    compared: Annotated[list[str], "the pairs of runs in which everything was the same"]
+    evidence: EvidenceKeys
+    before: VersionKeys
+    after: Annotated[VersionKeys | None, "null when the edited program compiles nothing", NO_REASON]
+    cured: Annotated[list[FindingOfVersionKeys], "findings that only the version before the edit has"]
+    new: Annotated[list[FindingOfVersionKeys], "findings that only the edited version has"]
+    patch: Annotated[str, "the edit as a unified diff"]
+    cpu: ProofCostKeys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +159,7 @@ class EditResult:
         """Findings of severity warning or worse that only the edited version has."""
         return () if self.after is None else _only_in(self.after, self.before)
 
-    def to_json(self, version: str) -> dict[str, Any]:
+    def to_json(self, version: str) -> ProveFile:
         """The content of `prove.json`."""
         return {
             "schema_version": SCHEMA_VERSION,
@@ -113,7 +170,7 @@ class EditResult:
             "verdict": "PROVEN" if self.proven else "NOT_PROVEN",
             "why_not": self.why,
             "compared": list(self.compared),
-            "evidence": asdict(self.evidence),
+            "evidence": _evidence_keys(self.evidence),
             "before": _version(self.before),
             "after": None if self.after is None else _version(self.after),
             "cured": [_finding(finding) for finding in self.cured],
@@ -128,14 +185,30 @@ def _only_in(version: Version, other: Version | None) -> tuple[Finding, ...]:
     return tuple(finding for finding in version.findings if finding.fingerprint not in known)
 
 
-def _version(version: Version) -> dict[str, Any]:
-    counts = {name: getattr(version.summary, name) for name in _COUNTS}
-    return {**counts, "operators": version.operators, "operators_compiled": version.compiled, "findings": len(version.findings)}
+def _evidence_keys(evidence: Evidence) -> EvidenceKeys:
+    return {
+        "calls": dict(evidence.calls),
+        "values": dict(evidence.values),
+        "only_one": evidence.only_one,
+        "lines": evidence.lines,
+        "left_out": dict(evidence.left_out),
+    }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _version(version: Version) -> VersionKeys:
+    return {
+        **counts_of(version.summary),
+        "operators": version.operators,
+        "operators_compiled": version.compiled,
+        "findings": len(version.findings),
+    }
+
+
+def _finding(finding: Finding) -> FindingOfVersionKeys:
     where = finding.where
-    place = None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
+    place: LineKeys | None = (
+        None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
+    )
     return {"fingerprint": finding.fingerprint, "code": finding.code, "severity": finding.severity, "title": finding.title, "where": place}
 
 
@@ -177,7 +250,7 @@ def _evidence(result: EditResult) -> Iterator[str]:
     if evidence.calls:
         yield "calls compared: " + ", ".join(f"{count} of {name}" for name, count in evidence.calls.items())
     if any(evidence.values.values()):
-        values = ", ".join(plural(count, kind) for kind, count in evidence.values.items())
+        values = ", ".join(plural(count, _KINDS.get(kind, kind)) for kind, count in evidence.values.items())
         yield f"values compared at the end: {values}"
     if evidence.lines:
         yield f"{plural(evidence.lines, 'line')} of stdout compared"

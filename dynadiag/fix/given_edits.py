@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from dynadiag.changes.edits import EditError
-from dynadiag.errors import UnreadableInputError, UsageError
+from dynadiag.errors import EditError, UnreadableInputError, UsageError
 from dynadiag.files import read_small
 from dynadiag.fix.sources import BOM, text_of
 from dynadiag.record.project_root import project_root

@@ -65,13 +65,15 @@ class Prover:
     """Proves changes of one program, which ended with `recorded_status` when it was recorded.
 
     `backend` is that of the search: "eager" instead where the script compiles with nothing else, and None (the script's own) where the
-    changes are about the back end itself.
+    changes are about the back end itself. `edited`: what is compared is anybody's edit. It may cure a program that fails when
+    compiled, and is seen in more than its calls.
     """
 
     runner: Runner
     originals: Mapping[str, str]
     backend: str | None
     recorded_status: int | None = None
+    edited: bool = False
     plain: Outcome = field(init=False)
     again: Outcome = field(init=False)
     compiled: Outcome = field(init=False)
@@ -126,6 +128,11 @@ class Prover:
                 self.varied[vary] = outcome
                 self._note_sides(outcome)
         self.compiled = self.runner.run_program(recorded=True, eager=False, backend=self.backend)
+        if not self.edited:
+            self._check_compiled()
+
+    def _check_compiled(self) -> None:
+        """Raise NotProvableError where the original does something else when it is compiled, or too little to compare."""
         if not self.compiled.ended or self.compiled.report is None:
             raise NotProvableError(f"the script does not run with {self.backend_words}: {self.compiled.why}")
         if (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):

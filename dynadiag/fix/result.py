@@ -180,8 +180,8 @@ class FixResult:
             "script_failed": self.failed,
             "findings": [self._finding(finding) for finding in self.findings],
             "changes": [_change(change) for change in self.changes],
-            "before": _counts(self.before),
-            "after": None if self.after is None else _counts(self.after),
+            "before": counts_of(self.before),
+            "after": None if self.after is None else counts_of(self.after),
             "after_why": None if self.after is not None else "no change was kept",
             "speed": None if self.speed is None else to_json(self.speed),
             "speed_why": self.no_speed,
@@ -226,7 +226,8 @@ def _change(changed: Changed) -> ChangeKeys:
     }
 
 
-def _counts(summary: Summary) -> CountsKeys:
+def counts_of(summary: Summary) -> CountsKeys:
+    """The totals of a recorded run."""
     return {
         "graph_break_sites": summary.graph_break_sites,
         "graph_break_events": summary.graph_break_events,

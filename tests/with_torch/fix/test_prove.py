@@ -139,7 +139,7 @@ def proving(tmp_path_factory):
     script.write_text(SCRIPT)
     job = RunJob(script=str(script), arguments=[], folder=str(folder), output=str(folder), whole=True)
     runner = Runner(folder, job, worker.answer, timeout_s=120, fresh=False, edited=True)
-    prover = Prover(runner=runner, originals={str(script): SCRIPT}, backend="aot_eager", recorded_status=0)
+    prover = Prover(runner=runner, originals={str(script): SCRIPT}, backend="aot_eager", edited=True)
     prover.refer(())
     return prover, str(script)
 
