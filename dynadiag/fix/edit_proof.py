@@ -50,7 +50,7 @@ class _Proof:
         return None
 
     def _run(self, **options: Any) -> Outcome:
-        return self.runner.run(texts=self.after, **options)
+        return self.runner.run_program(texts=self.after, **options)
 
     def _on_own_data(self) -> str | None:
         prover = self.prover
@@ -71,7 +71,7 @@ class _Proof:
     def _with_other_seeds(self) -> str | None:
         """Other random numbers in both versions, where the program draws any; a seed that makes the original fail shows nothing."""
         prover = self.prover
-        reference = self.runner.run(reseed=SEED_SHIFT)
+        reference = self.runner.run_program(reseed=SEED_SHIFT)
         if not reference.ended or reference.full or reference.exit_status != prover.plain.exit_status:
             return None
         drawn, _ = self.runner.difference(prover.plain, reference)
