@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, Final
 from dynadiag.private_view.putting_back import changed_since, put_back
 from dynadiag.scratch import UNDO, dead_folders
 
+_PATIENCE_S: Final = 10.0
+_STEP_S: Final = 0.05
 _FILES: Final = "files"
 """In the folder of a run: what files were."""
 BESIDE: Final = f"view-*/{_FILES}"
@@ -91,9 +94,18 @@ def recover_together(undo: Path) -> None:
     recover(undo)
 
 
-def discard(undo: Path) -> list[str]:
-    """The same, and delete the folder: its process goes on or ends, and starts no run in it any more."""
+def discard(undo: Path, *, patience_s: float = _PATIENCE_S) -> list[str]:
+    """The same, and delete the folder: its process goes on or ends, and starts no run in it any more.
+
+    Where a run still goes on after so many seconds, what its files were stays for who looks after it.
+    """
     failed = recover(undo)
+    until = time.monotonic() + patience_s
+    while any(undo.glob("view-*")) and not failed:
+        if time.monotonic() > until:
+            return failed
+        time.sleep(_STEP_S)
+        failed = recover(undo)
     if not failed:
         remove_tree(undo)
     return failed

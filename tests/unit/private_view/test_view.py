@@ -289,6 +289,18 @@ def test_a_call_that_can_only_fail_puts_nothing_back(place, kind):
     assert sorted(path.name for path in other.iterdir()) == ["kept.txt", "log.txt"]
 
 
+def test_what_files_were_is_not_deleted_while_a_run_goes_on(place):
+    project, _, _ = place
+    before = snapshot(project)
+    code = "import sys, os; open('a.txt', 'w').write('new'); os.unlink('gone.txt'); print('x', flush=True); sys.stdin.read()"
+    with viewed("undo", project) as view:
+        command = command_in(view, [sys.executable, "-c", code])
+        with subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"x\n"
+            assert recovery.discard(Path(view.undo), patience_s=0.1) == []
+        assert snapshot(project) == before
+
+
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_at_the_same_time_leave_all_as_it_was(place, kind, order):
