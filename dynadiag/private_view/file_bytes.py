@@ -64,7 +64,7 @@ def _copy_range(source: IO[bytes], target: IO[bytes], begin: int, end: int) -> N
 
 def _clear(target: IO[bytes], begin: int, end: int) -> None:
     """Make a range zeros: a hole where that can be."""
-    size = os.fstat(target.fileno()).st_size
+    size = os.fstat(target.fileno()).st_size if begin < end else 0
     for first, last in list(_data_of(target, min(end, size))):
         at, last = max(first, begin), min(last, end)
         if at >= last:

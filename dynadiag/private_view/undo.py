@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,6 +29,8 @@ Change = Literal["content", "attributes", "entry", "new", "moved out"]
 _JOURNAL: Final = "journal.jsonl"
 _NEEDED: Final = {"content": ("copy",), "entry": ("kept",), "moved out": ("copy", "out")}
 _BLOCK: Final = 512
+_TICK_NS: Final = 50_000_000
+"""Two changes of a folder that are closer together may have the same time."""
 
 
 class OpenElsewhereError(OSError):
@@ -48,10 +51,13 @@ class Undo:
     def __init__(self, folder: Path, limit_bytes: int, beside: str | None = None, sessions: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._beside, self._sessions = beside, sessions
-        self._elsewhere: tuple[int, list[Path]] = (0, [])
+        self._looked_at = 0
+        self._siblings: list[Path] = []
+        self._strangers: list[tuple[Path, str]] = []
         self._folder, self._left = folder, limit_bytes
         self._journal = os.open(folder / _JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._rows: dict[str, dict[str, Any]] = {}
+        self._absent: set[str] = set()
         self._whole: set[str] = set()
         """Folders of which all that is in them was noted."""
         self._moving: dict[tuple[int, int], set[str]] = {}
@@ -219,20 +225,19 @@ class Undo:
         return known[1]
 
     def _others(self) -> list[Path]:
+        """The folders of other runs, looked for again when one may have been added."""
         if self._beside is None:
             return []
-        beside = [folder for folder in self._folder.parents[1].glob(self._beside) if folder != self._folder]
-        return beside + [folder for session in self._other_sessions() for folder in session.glob(self._beside) if _is_looked_after(folder)]
-
-    def _other_sessions(self) -> list[Path]:
-        """The folders of other dynadiags: looked for again when the folder around them has changed."""
-        if self._sessions is None:
-            return []
         mine = self._folder.parents[1]
-        changed = mine.parent.stat().st_mtime_ns
-        if self._elsewhere[0] != changed:
-            self._elsewhere = changed, [session for session in mine.parent.glob(self._sessions) if session != mine]
-        return self._elsewhere[1]
+        found = _last_change(mine) if self._sessions is None else max(_last_change(mine), _last_change(mine.parent))
+        if found != self._looked_at or time.time_ns() - found < _TICK_NS:
+            self._looked_at = found
+            sessions = [] if self._sessions is None else [session for session in mine.parent.glob(self._sessions) if session != mine]
+            runs, _, files = self._beside.rpartition("/")  # a run's folder is there a moment before that of its notes
+            self._siblings = [run / files for run in mine.glob(runs) if run / files != self._folder]
+            self._strangers = [(session, self._beside) for session in sessions]
+        strangers = (folder for session, pattern in self._strangers for folder in session.glob(pattern))
+        return self._siblings + [folder for folder in strangers if _is_looked_after(folder)]
 
     def saved(self) -> list[str]:
         """The paths that were noted, but for folders of which only entries or attributes changed."""
@@ -258,7 +263,11 @@ class Undo:
 
     def _is_new(self, path: str) -> bool:
         """Whether it lies in a folder that was not there."""
-        return any(self._rows.get(str(parent), {}).get("was") == "absent" for parent in Path(path).parents)
+        while self._absent and path not in ("", "/"):
+            path = os.path.dirname(path)  # noqa: PTH120
+            if path in self._absent:
+                return True
+        return False
 
     def _note(self, path: str, row: dict[str, Any]) -> None:
         line = json.dumps({"path": path, **row}).encode() + b"\n"
@@ -267,6 +276,8 @@ class Undo:
             os.truncate(self._journal, size)  # the next line must not begin in the middle of this one
             raise OSError(errno.ENOSPC, "no room for a note of it", path)
         self._rows[path] = row
+        if row["was"] == "absent":
+            self._absent.add(path)
 
     def _next_name(self) -> str:
         self._kept += 1
@@ -286,6 +297,10 @@ class Undo:
                 copy_bytes(source, target, found.st_size)
             target.truncate(found.st_size)
         return {"copy": name, "size": found.st_size}
+
+
+def _last_change(folder: Path) -> int:
+    return os.stat(folder).st_mtime_ns  # noqa: PTH116
 
 
 def _is_looked_after(folder: Path) -> bool:
