@@ -23,12 +23,14 @@ from dynadiag.private_view.attributes import can_be_given_to, facts_of
 from dynadiag.private_view.file_bytes import copy_bytes, share_bytes
 from dynadiag.private_view.other_writers import other_writer
 
-Change = Literal["content", "attributes", "entry", "new", "moved out"]
+Change = Literal["content", "attributes", "entry", "new", "moved", "moved out"]
 """What is about to change at a path: its bytes; its mode or the like; the name itself and all below; a name that is not there yet; like
-"entry", to where it is written unseen."""
+"entry", and it gets another name, where it may be written to; like that, to where it is written unseen."""
 _JOURNAL: Final = "journal.jsonl"
-_NEEDED: Final = {"content": ("copy",), "entry": ("kept",), "moved out": ("copy", "out")}
+_NEEDED: Final = {"content": ("copy",), "entry": ("kept",), "moved": ("kept", "copy"), "moved out": ("copy", "out")}
 _BLOCK: Final = 512
+_NAMES: Final = ("entry", "moved", "moved out")
+_ATTRIBUTES: Final = ("mode", "owner", "times", "extended", "size")
 _TICK_NS: Final = 50_000_000
 """Two changes of a folder that are closer together may have the same time."""
 
@@ -60,8 +62,8 @@ class Undo:
         self._absent: set[str] = set()
         self._whole: set[str] = set()
         """Folders of which all that is in them was noted."""
-        self._moving: dict[tuple[int, int], set[str]] = {}
-        """Files that may get another name, and of which there is no copy: the paths where they were, by node."""
+        self._names: dict[tuple[int, int], list[str]] = {}
+        """The paths of files that were noted, by node: what changes one name of a file changes all."""
         self._read: dict[Path, tuple[int, dict[str, dict[str, Any]]]] = {}
         self._kept = 0
 
@@ -71,8 +73,6 @@ class Undo:
         Raises OSError where it cannot be kept: ENOSPC where it would take more than the limit, EACCES for what we may not read or could not
         give its owner again, EBUSY (`OpenElsewhereError`). The call that would change it has to fail then.
         """
-        if change == "content":
-            self._copy_moved(path)
         if self._has(path, change):
             return
         if self._is_new(path):
@@ -85,6 +85,15 @@ class Undo:
             elif change != "new" or not os.path.lexists(path):  # else the call fails
                 self._save(path, change)
 
+    def save_absent(self, path: str) -> None:
+        """Note that nothing is there, for a name that comes with the folder around it."""
+        if path in self._rows:
+            return
+        with self._alone():
+            self._take_over(path)
+            if path not in self._rows:
+                self._note(path, {"was": "absent"})
+
     def _has(self, path: str, change: Change) -> bool:
         """Whether enough was noted of a path for such a change."""
         row = self._rows.get(path)
@@ -92,7 +101,7 @@ class Undo:
             return False
         if row["was"] == "folder":
             around = os.path.dirname(path)  # noqa: PTH120
-            return path in self._whole if change in ("entry", "moved out") else around in self._rows or self._is_new(around)
+            return path in self._whole if change in _NAMES else around in self._rows or self._is_new(around)
         if change in ("attributes", "new"):
             return True
         if row["was"] == "file":
@@ -111,6 +120,8 @@ class Undo:
                 self._note(path, {"was": "absent"})
             return
         row = facts_of(path, found)
+        if known is None and row["was"] == "file" and found.st_nlink > 1:
+            row = self._with_other_names(row)
         if known is not None:
             if [known["was"], known["node"]] != [row["was"], row["node"]]:
                 return  # something else has its name, and nothing was lost on the way
@@ -119,7 +130,7 @@ class Undo:
             self._save_folder(path, row, change)
         elif row["was"] == "file" and change not in ("attributes", "new"):
             self._save_file(path, row, change)
-        elif row["was"] == "node" and change in ("entry", "moved out"):
+        elif row["was"] == "node" and change in _NAMES:
             self._note(path, row | {"kept": self._second_name(path)})
         else:
             self._note(path, row)
@@ -127,45 +138,40 @@ class Undo:
     def _save_folder(self, path: str, row: dict[str, Any], change: Change) -> None:
         if path not in self._rows:
             self._note(path, row)
-        if change in ("entry", "moved out"):
+        if change in _NAMES:
             for name in os.listdir(path):  # noqa: PTH208
                 below = os.path.join(path, name)  # noqa: PTH118
                 self._take_over(below)
                 self._save(below, change)
             self._whole.add(path)
 
+    def _with_other_names(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a file as they were noted under another name of it: since then it may have changed."""
+        node = (row["node"][0], row["node"][1])
+        for folder in self._others():
+            for name, found in self._noted(folder).items():
+                if found["was"] == "file" and tuple(found["node"]) == node:
+                    self._take_over(name)
+        for name in self._names.get(node, ()):
+            other = self._rows[name]
+            ours = {key: value for key, value in row.items() if key not in _ATTRIBUTES}
+            return ours | {key: other[key] for key in (*_ATTRIBUTES, "copy") if key in other}
+        return row
+
     def _save_file(self, path: str, row: dict[str, Any], change: Change) -> None:
         if change == "moved out":
             row = row | {"out": True}  # what it is called there may go on as another file
-        elif change == "entry" and "kept" not in row:
+        elif change != "content" and "kept" not in row:
             row = row | {"kept": self._second_name(path)}
             if row["kept"] is None and not can_be_given_to(row["owner"]):
                 raise PermissionError(errno.EACCES, "it belongs to somebody else, who would not get it back", path)
         if "copy" not in row and (change != "entry" or not row["kept"]):
-            row = row | self._copied(path)
-        self._note_file(path, row)
-
-    def _note_file(self, path: str, row: dict[str, Any]) -> None:
+            copied = self._copied(path)
+            row = row | copied
+            for name in self._names.get((row["node"][0], row["node"][1]), ()):
+                if name != path and "copy" not in self._rows[name]:
+                    self._note(name, self._rows[name] | copied)
         self._note(path, row)
-        if row.get("kept") and "copy" not in row:
-            self._moving.setdefault(tuple(row["node"]), set()).add(path)
-
-    def _copy_moved(self, path: str) -> None:
-        """Copy the bytes of a file that had another name when that was noted."""
-        others = self._others()
-        if not self._moving and not others:
-            return
-        try:
-            found = os.stat(path)  # noqa: PTH116
-        except OSError:
-            return
-        node = (found.st_dev, found.st_ino)
-        for folder in others:
-            for name, row in self._noted(folder).items():
-                if row.get("kept") and "copy" not in row and tuple(row["node"]) == node:
-                    self._take_over(name)
-        for name in sorted(self._moving.pop(node, ())):
-            self._note(name, self._rows[name] | self._copied(path))
 
     def _second_name(self, path: str) -> str | None:
         """Its name in our folder; None where it can have none, such as on another file system."""
@@ -201,7 +207,7 @@ class Undo:
                 if row is None or (name != path and row["was"] != "absent"):
                     continue
                 self._save_parent(name)
-                self._note_file(name, self._as_ours(row, folder))
+                self._note(name, self._as_ours(row, folder))
                 return
 
     def _as_ours(self, row: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -275,6 +281,8 @@ class Undo:
         if os.write(self._journal, line) != len(line):
             os.truncate(self._journal, size)  # the next line must not begin in the middle of this one
             raise OSError(errno.ENOSPC, "no room for a note of it", path)
+        if path not in self._rows and row["was"] == "file":
+            self._names.setdefault((row["node"][0], row["node"][1]), []).append(path)
         self._rows[path] = row
         if row["was"] == "absent":
             self._absent.add(path)

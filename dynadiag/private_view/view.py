@@ -204,17 +204,17 @@ class _Supervisor:
             self._keep(seen.path, seen.change)
             return False
         # Where nobody looks it could be written to without a copy of it.
-        self._keep(seen.path, "entry" if self._is_kept(seen.to) or self._is_overlaid(seen.to) else "moved out")
+        self._keep(seen.path, "moved" if self._is_kept(seen.to) or self._is_overlaid(seen.to) else "moved out")
         if isinstance(seen, Link):
             self._keep(seen.to, "new")
             return False
         # A folder is replaced only where nothing is in it.
-        self._keep(seen.to, "attributes" if seen.plain and _is_folder(seen.to) else "entry")
+        self._keep(seen.to, ("attributes" if _is_folder(seen.to) else "entry") if seen.plain else "moved")
         if self._view.kind == "undo" or not self._is_overlaid(seen.to):
             for name in _entries(seen.path):
-                self._keep(os.path.join(seen.to, name), "entry")  # noqa: PTH118
-            for name in _entries(seen.to):  # where the two change places
-                self._keep(os.path.join(seen.path, name), "entry")  # noqa: PTH118
+                self._keep_absent(os.path.join(seen.to, name))  # noqa: PTH118
+            for name in [] if seen.plain else _entries(seen.to):  # the two change places
+                self._keep_absent(os.path.join(seen.path, name))  # noqa: PTH118
         return self._view.kind == "overlay" and seen.plain and self._moved(seen)
 
     def _moved(self, move: Move) -> bool:
@@ -253,6 +253,10 @@ class _Supervisor:
         if _is_below(path, view.passed) or self._is_overlaid(path):
             return False
         return _is_below(path, view.roots) or not (is_ordinary(path, self._ordinary) or _is_device(path))
+
+    def _keep_absent(self, path: str) -> None:
+        if self._is_kept(path):
+            self._undo.save_absent(path)
 
     def _keep(self, path: str, change: Change) -> None:
         if not self._is_kept(path) or (change == "content" and os.path.isdir(path)):  # noqa: PTH112

@@ -81,6 +81,8 @@ WAYS = {
     "hard-link-renamed": "os.rename('pair1', 'pair9'); open('pair9', 'a').write('x')",
     "hard-link-replaced": "open('t.pair', 'w').write('n'); os.replace('t.pair', 'pair3')",
     "hard-link-written-and-gone": "os.link('pair5', 'pair7'); open('pair7', 'a').write('x'); os.unlink('pair5')",
+    "hard-link-written-by-both-names": "open('pair11', 'a').write('x'); open('pair12', 'a').write('y'); os.chmod('pair12', 0o600)",
+    "link-onto-folder": "try: os.rename('link3', 'folder3')\nexcept OSError: open('folder3/in', 'a').write('x')",
     "hard-link-moved-out": "move('out.pt', os.path.join(TMP, 'out.pt')); open(os.path.join(TMP, 'out.pt'), 'a').write('x')",
     "link-times": "os.utime('timed', (1, 1), follow_symlinks=False); os.unlink('timed2'); os.symlink('a.txt', 'timed2')",
     "closed-folder": "os.chmod('closed', 0o755); open('closed/new', 'w').write('1'); os.unlink('closed/y'); os.chmod('closed', 0o555)",
@@ -112,12 +114,13 @@ def make(folder):
     (folder / "link2.txt").symlink_to("linked.txt")
     os.link(folder / "hard.txt", folder / "hard2.txt")
     names = "sub/in.txt folder/deep/x folder2/y tree/a/b/c tree2/a file latest/m latest2/m run7/m run7/new closed/y norights/y"
-    for name in f"{names} out.pt pair1 pair3 pair5 marked marked2 one two".split():
+    for name in f"{names} out.pt pair1 pair3 pair5 pair11 folder3/in marked marked2 one two".split():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     (folder / "closed").chmod(0o555)
-    for number in (1, 3, 5):
+    for number in (1, 3, 5, 11):
         os.link(folder / f"pair{number}", folder / f"pair{number + 1}")
+    (folder / "link3").symlink_to("folder3")
     for name in ("timed", "timed2"):
         (folder / name).symlink_to("a.txt")
     for name in ("pipe", "pipe2"):
@@ -558,9 +561,9 @@ def test_a_file_that_another_program_writes_is_not_changed(place):
     assert (project / "log.csv").read_text() == "first\nmine\n"
 
 
-def test_a_file_that_another_program_appends_to_is_the_same_one_after_it_was_rotated(place):
+def test_a_file_that_another_program_appends_to_is_the_same_one_after_it_was_replaced(place):
     project, _, _ = place
-    code = "import os; os.rename('log.csv', 'log.csv.1'); open('log.csv', 'w').write('anew'); os.unlink('log2.csv')"
+    code = "import os; open('log.new', 'w').write('anew'); os.replace('log.new', 'log.csv'); os.unlink('log2.csv')"
     with viewed("undo", project) as view, (project / "log.csv").open("a") as log, (project / "log2.csv").open("a") as log2:
         subprocess.run(command_in(view, [sys.executable, "-c", code]), cwd=project, check=True)
         for stream in (log, log2):
