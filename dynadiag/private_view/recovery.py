@@ -76,11 +76,15 @@ def _dead(owner: int | None = None) -> list[Path]:
 def recover(undo: Path) -> list[str]:
     """Put back what the runs in one folder changed that are no longer watched, and delete it where nothing of it is needed any more."""
     failed: list[str] = []
-    with contextlib.suppress(OSError):
-        for store in sorted(undo.iterdir()):
-            if store.is_dir():
-                with held(store, wait=False) as mine:
-                    failed += remove_store(store) if mine else []
+    for _ in range(2):  # what one run has put where another one's file was is away the second time
+        failed = []
+        with contextlib.suppress(OSError):
+            for store in sorted(undo.iterdir()):
+                if store.is_dir():
+                    with held(store, wait=False) as mine:
+                        failed += remove_store(store) if mine else []
+        if not failed:
+            break
     return failed
 
 
