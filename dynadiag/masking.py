@@ -117,6 +117,8 @@ _CODE = re.compile(
     r"(?:self|cls|args|kwargs|cfg|config|conf|opts?|options|settings|params|os|env|environ|getpass)[.\[]"
     r"|(?:str|bytes|int|bool|object|Any|Optional|Union|SecretStr|None|True|False|string|Tensor|torch\.\w+)(?:[\[|\]=]|$)"
 )
+_IDENTIFIER = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+){0,5}\[?")
+"""`password: Annotated[`, `api_key = raw_api_key`; a password has other letters, too."""
 
 # One of these is in every text that either of the two expressions above matches; most texts have none, and this is far cheaper to see.
 # Words that are common in harmless texts, too, come with what else must be there. None of it has a character that JSON escapes.
@@ -293,5 +295,7 @@ def _masked_match(match: re.Match[str], note: Note | None = None) -> str:
         return match[0]
     name = head.strip(" \t\"'[]:=").lower()
     if not in_quotes and (_CODE.match(value) or value.lower().endswith(name) or match.string.startswith("(", match.end())):
+        return match[0]
+    if not in_quotes and _IDENTIFIER.fullmatch(value) and (value.endswith("[") or is_secret_name(value)):
         return match[0]
     return f"{head}{(note and note(NAMED, value)) or MASK}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import ipaddress
+import keyword
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -91,6 +93,11 @@ _COMMON = frozenset(
     ]
 )
 """Names that say nothing of a person, or that are words of other texts, too: they have a pseudonym in a path only."""
+_OF_PYTHON = frozenset(
+    [*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "Optional", "Union", "Any", "Annotated", "Sequence", "Callable"]
+)
+"""What a name in source stands for: `hostname: str`, `HOSTNAME = None if ...`."""
+_CODE_BEHIND = re.compile(r"\s?[(\[]|\s?\|\s|\s?=(?!=)")
 _MOST_NAMES = 300
 """So many are looked for as bare words; further ones are replaced where their surroundings or their form give them away."""
 
@@ -154,6 +161,8 @@ def _found(text: str) -> Iterator[tuple[str, str, int, int]]:
         for match in pattern.finditer(text) if sign.search(text) else ():
             for group, kind in (("user", "user name"), ("host", "host name")):
                 name = match[group] if group in pattern.groupindex else None
+                if name and pattern in _IN_SOURCE and (name in _OF_PYTHON or _is_expression(name, match)):
+                    continue
                 if name and not _PSEUDONYM.fullmatch(name) and (group == "user" or _is_host(name, pattern)):
                     yield kind, name, match.start(group), match.end(group)
     for pattern, kind, letter in _FORMED:
@@ -176,6 +185,7 @@ _NAMED = tuple(
         (_AWS_HOST, r"ip-\d"),
     )
 )
+_IN_SOURCE = frozenset({_USER_SAID, _HOST_SAID})
 _FORMED = ((_MAIL, "e-mail address", "@"), (_IPV4, "IP address", "."), (_IPV6, "IPv6 address", ":"), (_MAC, "hardware address", ":"))
 
 
@@ -187,6 +197,17 @@ def _is_host(name: str, pattern: re.Pattern[str]) -> bool:
     if low in ("localhost", "none") or low.startswith("127.") or any(low == text or low.endswith(f".{text}") for text in _PUBLIC):
         return False
     return re.fullmatch(r"(?:\d{1,3}\.){3}\d{1,3}", low) is None
+
+
+def _is_expression(name: str, match: re.Match[str]) -> bool:
+    """Whether a name without quotes is that of a variable or an attribute: `hostname = parsed.hostname`, `USER: list[str]`."""
+    text, end = match.string, match.end()
+    if text[end - len(name) - 1 : end - len(name)] in "\"'":
+        return False
+    return (
+        _CODE_BEHIND.match(text, end) is not None
+        or re.search(r"(?i)(?:^|[._])(?:host(?:name)?|user(?:name)?|addr|node)$", name) is not None
+    )
 
 
 def _is_machine(match: re.Match[str]) -> bool:

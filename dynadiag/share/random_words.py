@@ -28,6 +28,12 @@ _KNOWN = re.compile(
     r"(?<![A-Za-z0-9])(?:[a-z]?[a-z2-7]{51,52}|[A-Z2-7]{52}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|0x[0-9A-Fa-f]{1,16}|\d+\.\d+[\w.]{0,20}\+(?:git|cu|cpu|nv|rocm|xpu)[\w.]{0,40}|[0-9a-f]{8,}|[0-9A-F]{8,}|tmp[a-z0-9_]{8}|folders/[a-z0-9_]{2}/[a-z0-9_]{20,40}|x{4,}|X{4,})(?![A-Za-z0-9])"
 )
+# Names of models and weights: three parts and more, each a word or a size (`LFM2-8B-A1B`, `ResNeXt50_32X4D_Weights`, `8x7B`).
+_NAME_PART = re.compile(
+    r"(?:[A-Z]++[a-z]*+|[a-z]++){1,4}+\d{0,4}|v?\d{1,4}(?:[A-Za-z]{1,3}(?:\d{1,3}[A-Za-z]{0,2})?)?|[A-Za-z]{1,2}\d{1,3}[A-Za-z]{0,2}"
+)
+_BETWEEN_PARTS = re.compile(r"[-_/.]")
+_LONGEST_NAME, _LONGEST_NAME_PART, _MOST_BITS_OF_NAME = 80, 16, 7.25
 _MANGLED = re.compile(r"_Z[A-Z]{0,4}[a-z]{0,2}\d{1,3}[A-Za-z_]")
 _NAMED_FIRST = re.compile(r"[A-Za-z]{3,}[-/._]")
 _HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![0-9A-Za-z])")
@@ -130,6 +136,8 @@ def is_random_hex(word: str) -> bool:
 @lru_cache(maxsize=65536)
 def _spans_of(word: str) -> tuple[tuple[int, int], ...]:
     """Begin and end of the random parts of a word."""
+    if _is_model_name(word):
+        return ()
     if "%" in word:
         plain = _ENCODED.sub(lambda match: {"%2b": "+", "%2f": "/", "%3d": "="}[match[0].lower()], word)
         return ((0, len(word)),) if _spans_of(plain) else ()
@@ -139,6 +147,14 @@ def _spans_of(word: str) -> tuple[tuple[int, int], ...]:
         found += [(at + begin, at + stop) for begin, stop in _spans_of_part(word[at:end])]
         at = known.end() if known else end
     return tuple(found)
+
+
+def _is_model_name(word: str) -> bool:
+    parts = _BETWEEN_PARTS.split(word) if len(word) <= _LONGEST_NAME else []
+    if len(parts) < 3 or not all(len(part) <= _LONGEST_NAME_PART and _NAME_PART.fullmatch(part) for part in parts):
+        return False
+    bits = pair_bits(word)
+    return sum(bits) <= _MOST_BITS_OF_NAME * len(bits)
 
 
 def _spans_of_part(part: str) -> list[tuple[int, int]]:

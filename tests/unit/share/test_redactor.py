@@ -311,6 +311,9 @@ def test_a_key_in_another_way_of_writing_is_taken_out(given, secret):
         'auth=("anna", os.environ["PW"]) login("model_v2_final") bind(("localhost", 8080)) jwt.encode(x, key, "HS256") token=tokens2ids',
         'special_tokens = ["<extra_id_0>", "<|im_end|>"]; self.login("conv2d"); key = bytes([1, 2, 3]); magic = b"\\x89PNG\\r\\n\\x1a\\n"',
         "pw: sha256\ntoken: str\nkey: q_proj\nauth: basic\npassword: Optional[str]\ntoken = self.token2\n",
+        "def f(hostname: str, port: int) -> str | None: return str(port)\nhostname = parsed.hostname\nUSER: list = []",
+        "api_key: Annotated[\nx: Annotated[str]\nsubstituted_api_key = raw_api_key\ny = raw_api_key",
+        "LiquidAI/LFM2-8B-A1B mistralai/GptOss-8x7B-v0.1 nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16 ResNeXt50_32X4D_Weights",
         "echo x2y | grep b4c; bench <<< 'resnet50'; https://pytorch.org/t/resnet50-v2-large/x",
     ],
 )
