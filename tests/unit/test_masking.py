@@ -15,7 +15,7 @@ from dynadiag.masking import (
     MASK,
     _has_sign,
     _looks,
-    _said,
+    _masked_match,
     masked_arguments,
     masked_setting,
     masked_settings,
@@ -210,7 +210,7 @@ def test_what_is_no_secret_stays_in_messages_and_source(text):
 )
 def test_the_quick_look_misses_nothing(parts):
     text = "".join(parts)
-    assert masked_text(text) == _SAID.sub(_said, _LOOKS.sub(_looks, text))
+    assert masked_text(text) == _SAID.sub(_masked_match, _LOOKS.sub(_looks, text))
 
 
 @given(st.lists(st.sampled_from([*_SIGNS, *(word for word, _ in _COMMON_SIGNS), *LONG, "7", "X", "é"]), max_size=6))
