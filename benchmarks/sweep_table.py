@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "cli")]
 
-from dynadiag.sweep.compare import Change, compare  # noqa: E402
-from dynadiag.sweep.rows import JOURNAL, WELL, Row, append, read  # noqa: E402
+from dynadiag.sweep.compare import RowChange, compare  # noqa: E402
+from dynadiag.sweep.rows import JOURNAL, WELL, TaskRow, append, read  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "sweep_models"
 PAGE = ROOT / "docs" / "sweep-evidence.md"
@@ -26,7 +26,7 @@ _MACHINE = re.compile(r"(?<![\w./-])/(?:[^\s'\":]*/site-packages/|[^\s'\":]*/)")
 """What a path says about the machine: all before the package, or before the last part."""
 
 
-def without_machine(row: Row) -> Row:
+def without_machine(row: TaskRow) -> TaskRow:
     """The row without the host and its paths."""
 
     def short(text: str | None) -> str | None:
@@ -36,7 +36,7 @@ def without_machine(row: Row) -> Row:
     return replace(row, host=None, reason=short(row.reason), findings=found)
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[TaskRow]) -> str:
     """The page as Markdown, all of it from the rows."""
     found = compare(rows, rows, ARMS)
     both = sorted({row.subject for row in rows if row.arm == ARMS[0]} & {row.subject for row in rows if row.arm == ARMS[1]})
@@ -81,7 +81,7 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _versions(rows: Sequence[Row]) -> str:
+def _versions(rows: Sequence[TaskRow]) -> str:
     used = sorted({(row.suite, row.torch or "?", row.library or "?") for row in rows})
     libraries: dict[str, dict[str, list[str]]] = {}
     for suite, torch, library in used:
@@ -92,8 +92,8 @@ def _versions(rows: Sequence[Row]) -> str:
     )
 
 
-def _totals(rows: Sequence[Row]) -> Iterator[list[str]]:
-    groups: dict[tuple[str, str], list[Row]] = {}
+def _totals(rows: Sequence[TaskRow]) -> Iterator[list[str]]:
+    groups: dict[tuple[str, str], list[TaskRow]] = {}
     for row in sorted(rows, key=lambda row: (row.suite, row.arm)):
         groups.setdefault((row.suite, row.torch or "?"), []).append(row)
     for (suite, torch), listed in groups.items():
@@ -106,7 +106,7 @@ def _totals(rows: Sequence[Row]) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
-def _changes(changes: Sequence[Change]) -> list[str]:
+def _changes(changes: Sequence[RowChange]) -> list[str]:
     rows = [
         [_name(one.subject), one.what, one.finding.code if one.finding else one.kind, _plain(one.old or "-"), _plain(one.new or "-")]
         for one in sorted(changes, key=lambda one: (one.what != "worse", one.subject))
@@ -114,7 +114,7 @@ def _changes(changes: Sequence[Change]) -> list[str]:
     return _table(("model", "", "code", "before", "after"), rows) if rows else ["Nothing."]
 
 
-def _codes(rows: Sequence[Row]) -> Iterator[list[str]]:
+def _codes(rows: Sequence[TaskRow]) -> Iterator[list[str]]:
     subjects: dict[str, dict[str, set[str]]] = {}
     titles: dict[str, str] = {}
     for row in rows:
@@ -125,7 +125,7 @@ def _codes(rows: Sequence[Row]) -> Iterator[list[str]]:
         yield [f"`{code}`", *(str(len(arms.get(arm, ()))) for arm in ARMS), _plain(titles[code])]
 
 
-def _cell(rows: Iterable[Row], subject: str, arm: str) -> str:
+def _cell(rows: Iterable[TaskRow], subject: str, arm: str) -> str:
     row = next(row for row in rows if (row.subject, row.arm) == (subject, arm))
     return f"{row.break_sites} / {row.recompiles} ({row.graphs})" if row.status == "done" else row.status
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sqlite3
@@ -93,7 +94,7 @@ def test_runs_on_other_data_leave_no_trace(worker, program, tmp_path, kind):
     assert prover.plain.stdout == prover.again.stdout != ""
     assert len(prover.varied) == 2 and all(one.stdout != prover.plain.stdout for one in prover.varied.values())
     assert facts(program) == before
-    with sqlite3.connect(program / "runs.db") as database:
+    with contextlib.closing(sqlite3.connect(program / "runs.db")) as database:  # open, it would be a program that writes to it
         assert database.execute("select count(*) from runs").fetchall() == [(1,)]
     assert torch.load(program / "state.pt")["step"] == 3
 
