@@ -58,7 +58,7 @@ def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path)
         raise SystemExit
 
     monkeypatch.setattr(minification, "_taken", taken)
-    monkeypatch.setattr(minification._Minification, "run", run)
+    monkeypatch.setattr(minification._Minification, "minify_target", run)
     for words in ([], ["--as-script"]):
         monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", "--force", "--out", "made", *words, "repro.py", "run"])
         with pytest.raises(SystemExit):
