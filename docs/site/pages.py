@@ -163,23 +163,23 @@ def _lines(text: str) -> list[str]:
 
 
 def _cases() -> Mapping[str, list[str]]:
-    """Before and after by code, from the cases with which the advice is tested."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Before and after by code, one of each piece of advice, from the cases with which the advice is tested."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for case in cases():
-        shown = _case(case) if len(case.ids) == 1 and len(found[case.ids[0]]) < _EXAMPLES else ""
-        if shown:
-            found[case.ids[0]].append(shown)
-    return {name: shown for name, shown in found.items() if shown}
+        shown = _case(case) if len(case.ids) == 1 else None
+        if shown is not None:
+            found[case.ids[0]].setdefault(*shown)
+    return {name: list(shown.values())[:_EXAMPLES] for name, shown in found.items()}
 
 
-def _case(case: Case) -> str:
-    """The function that breaks, and the first cure: a changed function, or a statement that is executed before it."""
+def _case(case: Case) -> tuple[str, str] | None:
+    """The advice, with the function that breaks and the first cure: a changed function, or a statement that is executed before it."""
     cures = {name: text for name, text in case.functions.items() if "_" in name and not name.startswith("_")}
     cures |= {name: text for name, text in case.options.items() if text}
     if "before" not in case.functions or not cures or _TESTS_LIBRARY in case.functions["before"]:
-        return ""
+        return None
     name, after = next(iter(cures.items()))
-    return (
+    return name, (
         f"Advice {code(name.replace('_', '-'))}. Before:\n\n```python\n{case.functions['before']}\n```\n\nAfter:\n\n```python\n{after}\n```"
     )
 
