@@ -24,6 +24,7 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "rule": frozenset({"--json"}),
     "graph": frozenset({"--text"}),
     "fix": frozenset({"--force", "--out", "--time-limit"}),
+    "prove": frozenset({"--out", "--patch", "--color"}),
     "minify": frozenset({"-q", "--force", "--out", "--timeout", "--kind"}),
     "check": frozenset({"--max-breaks", "--max-recompiles", "--max-fallbacks", "--out", "--force", "--format", "-o"}),
 }

@@ -40,9 +40,11 @@ class Confinement:
     folders: tuple[str, ...]
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Where the interpreters are, by the words that they were given by."""
+    edits: bool = False
+    """Whether calls may give new texts for the programs that they run."""
 
     @classmethod
-    def of(cls, folder: Path, further: Iterable[Path], pythons: Iterable[str]) -> Confinement:
+    def of(cls, folder: Path, further: Iterable[Path], pythons: Iterable[str], *, edits: bool = False) -> Confinement:
         """Of what the server was started with. Raises UsageError for a folder or an interpreter that is not there."""
         for path in further:
             if not path.is_dir():
@@ -50,6 +52,7 @@ class Confinement:
         return cls(
             folders=tuple(os.path.realpath(item) for item in (folder, *further)),
             pythons={name: _interpreter(name) for name in pythons},
+            edits=edits,
         )
 
     def checked_target(self, word: str, *, with_graph: bool = False) -> tuple[str, bool]:
@@ -91,6 +94,18 @@ class Confinement:
             if not _encodable(word):
                 raise UsageError(f"{clean(ascii(word))} cannot be an argument of a program")
             self._check_word(word, room)
+
+    def check_patch(self, target: str, patch: str) -> None:
+        """Raise UsageError for a patch of files outside the folders, wherever its names begin: here or in the project's folder."""
+        from dynadiag.fix.given_edits import names_in_patch
+        from dynadiag.record.project_root import project_root
+
+        if not _encodable(patch):
+            raise UsageError("the patch is no text in UTF-8")
+        for name in names_in_patch(patch):
+            for base in (self.folders[0], str(project_root(Path(target)))):
+                if os.path.lexists(os.path.join(base, name)):  # noqa: PTH118 - as `check_place` joins them
+                    self.check_place(name, base=base)
 
     def check_script_of_run(self, run: str) -> None:
         """Raise UsageError where what `fix` of a run starts, as it was recorded, is outside the folders or no Python of the server."""

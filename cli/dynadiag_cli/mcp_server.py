@@ -19,8 +19,8 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
 
 import dynadiag
-from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError
-from dynadiag.files import read_small
+from dynadiag.errors import DynadiagError, OutputError, UnreadableInputError, UsageError
+from dynadiag.files import read_small, write_file
 from dynadiag.record.directory import new_directory
 from dynadiag.render.sanitise import clean, clean_block
 from dynadiag.scratch import scratch
@@ -36,9 +36,11 @@ JSON_CHARACTERS = 60_000
 _ENTRIES = (200, 50, 20, 10, 5, 2, 0)
 _LARGEST_FILE = 64 << 20
 _LONGEST_ERROR = 2000
+_LONGEST_PATCH = 400_000
 INSTRUCTIONS = """Diagnoses programs that use torch.compile. Begin with `explain` on a script, a run directory or a log: its findings are
 ranked, most expensive first, each with its line and the change to make. `rule` explains a code, `graph` shows a captured graph, `fix`
-applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for CI.
+applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for
+CI. `prove`, where it is offered, says whether an edit of yours changes a result.
 Paths lie in the folder of the server; `args` are for a script alone."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -118,6 +120,30 @@ class Tools:
             facts["patch"] = _text(directory / "fixes.patch")
         return _answer(told.out, facts, str(directory))
 
+    async def prove(
+        self,
+        target: str,
+        patch: Annotated[str, Field(max_length=_LONGEST_PATCH, description="The edit, as a unified diff of Python files of the project.")],
+        args: Words = [],  # noqa: B006
+    ) -> CallToolResult:
+        """Say whether an edit of yours changes any result of a script: PROVEN, or the first value that differs. Changes no file.
+
+        Runs the script before and after the edit, in eager and compiled. The answer also has the findings that the edit cured, brought and
+        left, with advice: what to try next.
+        """
+        target, is_program = await self._checked(target, args)
+        if not is_program:
+            raise UsageError(f"{clean(target)} is a run or a log: prove takes the script")
+        await to_thread.run_sync(self._confinement.check_patch, target, patch)
+        with scratch("mcp") as folder:
+            write_file(folder / "edit.patch", patch)
+            options = {"--color": "never", "--patch": str(folder / "edit.patch"), "--out": str(folder / "out")}
+            told = await run_verb("prove", options, [target, *args])
+            if told.status > 1:
+                raise UnreadableInputError(told.error())
+            facts = _facts(folder / "out" / "prove.json", told)
+        return _answer(told.out, facts, "`dynadiag prove --patch`")
+
     async def minify(
         self,
         target: str,
@@ -178,12 +204,14 @@ class Tools:
 
 _Tool = Callable[..., Awaitable[CallToolResult]]
 HINTS: Mapping[str, ToolAnnotations] = {"explain": RUNS, "rule": READS, "graph": READS, "fix": RUNS, "minify": RUNS, "check": RUNS}
+EDITS: Mapping[str, ToolAnnotations] = {"prove": RUNS}
+"""Tools that run a text that the call gives."""
 
 
 def server(confinement: Confinement) -> MCPServer:
     """The server with its tools; `run()` serves on stdin and stdout."""
     tools = Tools(confinement)
-    made = [_tool(getattr(tools, name), hints) for name, hints in HINTS.items()]
+    made = [_tool(getattr(tools, name), hints) for name, hints in {**HINTS, **(EDITS if confinement.edits else {})}.items()]
     return MCPServer("dynadiag", version=dynadiag.__version__, instructions=INSTRUCTIONS, tools=made)
 
 

@@ -28,6 +28,10 @@ def mcp(
         list[Path] | None,
         typer.Option("--allow-path", metavar="DIR", help="Let calls also name what is below DIR, such as a data set; repeatable."),
     ] = None,
+    allow_edits: Annotated[
+        bool,
+        typer.Option("--allow-edits", help="Offer `prove` too, which runs a program with the edit that a call gives: any code, in fact."),
+    ] = False,
     python: Annotated[
         list[str] | None,
         typer.Option("--python", metavar="PATH", help="Let calls name this interpreter for their scripts; repeatable."),
@@ -48,7 +52,7 @@ def mcp(
     from dynadiag.record.guardian import guarded
     from dynadiag_cli.mcp_confinement import Confinement
 
-    confinement = Confinement.of(folder or Path.cwd(), allow_path or (), python or ())
+    confinement = Confinement.of(folder or Path.cwd(), allow_path or (), python or (), edits=allow_edits)
     if folder is not None:
         try:
             os.chdir(folder)

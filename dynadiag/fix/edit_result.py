@@ -48,6 +48,7 @@ class FindingOfVersionKeys(TypedDict):
     severity: str
     title: str
     where: LineKeys | None
+    advice: Annotated[str | None, "the first change that is advised for it; null where none is", NO_REASON]
 
 
 class ProofCostKeys(TypedDict):
@@ -73,6 +74,7 @@ class ProveFile(TypedDict):
     after: Annotated[VersionKeys | None, "null when the edited program compiles nothing", NO_REASON]
     cured: Annotated[list[FindingOfVersionKeys], "findings that only the version before the edit has"]
     new: Annotated[list[FindingOfVersionKeys], "findings that only the edited version has"]
+    left: Annotated[list[FindingOfVersionKeys], "findings that both versions have"]
     patch: Annotated[str, "the edit as a unified diff"]
     cpu: ProofCostKeys
 
@@ -159,6 +161,12 @@ class EditResult:
         """Findings of severity warning or worse that only the edited version has."""
         return () if self.after is None else _only_in(self.after, self.before)
 
+    @property
+    def left(self) -> tuple[Finding, ...]:
+        """Findings of severity warning or worse that both versions have, as the edited one shows them."""
+        new = self.new
+        return () if self.after is None else tuple(finding for finding in self.after.findings if finding not in new)
+
     def to_json(self, version: str) -> ProveFile:
         """The content of `prove.json`."""
         return {
@@ -175,6 +183,7 @@ class EditResult:
             "after": None if self.after is None else _version(self.after),
             "cured": [_finding(finding) for finding in self.cured],
             "new": [_finding(finding) for finding in self.new],
+            "left": [_finding(finding) for finding in self.left],
             "patch": self.patch,
             "cpu": {"cpu_s": round(self.cpu_s, 2), "runs": self.runs},
         }
@@ -209,7 +218,14 @@ def _finding(finding: Finding) -> FindingOfVersionKeys:
     place: LineKeys | None = (
         None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
     )
-    return {"fingerprint": finding.fingerprint, "code": finding.code, "severity": finding.severity, "title": finding.title, "where": place}
+    return {
+        "fingerprint": finding.fingerprint,
+        "code": finding.code,
+        "severity": finding.severity,
+        "title": finding.title,
+        "where": place,
+        "advice": finding.fix[0].words if finding.fix else None,
+    }
 
 
 def document_of(result: EditResult) -> Document:
@@ -234,9 +250,10 @@ def _sections(result: EditResult) -> Iterator[Section]:
 
     def row(finding: Finding) -> tuple[Cell, ...]:
         place = "unknown place" if finding.where is None else short_place(finding.where)
-        return (Part(finding.code),), (Part(place),), (Part(finding.title),)
+        advice = f". Advice: {finding.fix[0].words}" if finding.fix and finding not in result.cured else ""
+        return (Part(finding.code),), (Part(place),), (Part(f"{finding.title}{advice}"),)
 
-    for title, findings in (("Cured", result.cured), ("New", result.new)):
+    for title, findings in (("Cured", result.cured), ("New", result.new), ("Left", result.left)):
         if findings:
             yield Section(title=title, columns=_COLUMNS, items=list(findings), row=row, unit="finding", as_entries=True)
     yield Section(title="Before and after", points=tuple(_counts(result)))

@@ -131,6 +131,12 @@ def _names_in(content: bytes, folder: Path, patch: Path) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def names_in_patch(content: str) -> list[str]:
+    """The files that a patch changes, as it names them. Raises UnreadableInputError for what is no patch."""
+    with scratch("prove") as folder:
+        return _names_in(content.encode("utf-8", "surrogatepass"), folder, Path("the patch"))
+
+
 def _check_names(names: Sequence[str], patch: Path) -> None:
     for name in names:
         if Path(name).is_absolute() or ".." in Path(name).parts:

@@ -19,13 +19,13 @@ torch.compile(f, backend="eager")(torch.ones(2))
 """
 
 
-def calls(folder, *wanted):
+def calls(folder, *wanted, options=()):
     """The tools' names, and what each call answered."""
 
     mcp = pytest.importorskip("mcp")  # a second: only where it is run
 
     async def drive():
-        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "dynadiag", "mcp", "--folder", str(folder)])
+        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "dynadiag", "mcp", "--folder", str(folder), *options])
         # By default it is `sys.stderr` at the import of `mcp`, which in a test that captures it is no file.
         async with mcp.Client(mcp.stdio_client(server, errlog=sys.__stderr__)) as client:
             listed = await client.list_tools()
@@ -82,3 +82,53 @@ def test_a_long_answer_is_cut_and_says_so():
     cut = _fitting({"findings": [{"why": "x" * 5000}] * 1000, "n": 1}, "run")
     assert len(json.dumps(cut)) <= JSON_CHARACTERS and cut["n"] == 1 and cut["cut"] == "all of it: run" and cut["findings"]
     assert _fitting({"n": 1}, "run") == {"n": 1}
+
+
+BRANCH = """import torch
+
+
+def f(x):
+    h = x * 2
+    if h.sum() > 1:
+        h = h + 1
+    return h
+
+
+step = torch.compile(f, backend="eager")
+for number in range(4):
+    print(step(torch.arange(3.0) - number).tolist())
+"""
+EDIT = "\n".join(
+    (
+        "--- a/train.py",
+        "+++ b/train.py",
+        "@@ -3,6 +3,5 @@",
+        " ",
+        " def f(x):",
+        "     h = x * 2",
+        "-    if h.sum() > 1:",
+        "-        h = h + 1",
+        "+    h = {}",
+        "     return h",
+        "",
+    )
+)
+
+
+def test_an_agent_proposes_and_is_told_whether_it_is_right(tmp_path, request):
+    """The dialogue of docs/mcp.md: explain, a wrong edit, a right one (this with --whole-corpus)."""
+    (tmp_path / "train.py").write_text(BRANCH)
+    edits = [EDIT.format("h + 1")]
+    if request.config.getoption("--whole-corpus"):
+        edits.append(EDIT.format("torch.where(h.sum() > 1, h + 1, h)"))
+    wanted = [("explain", {"target": "train.py"}), *(("prove", {"target": "train.py", "patch": edit}) for edit in edits)]
+    tools, (found, wrong, *right) = calls(tmp_path, *wanted, options=["--allow-edits"])
+    assert not tools["prove"].annotations.read_only_hint
+    assert found.structured_content["findings"][0]["code"] == "GB0170"
+    assert "NOT PROVEN: " in wrong.content[0].text and wrong.structured_content["verdict"] == "NOT_PROVEN", wrong.content[0].text
+    assert "after call 2 of f: output" in wrong.structured_content["why_not"]
+    for answer in right:
+        assert answer.structured_content["verdict"] == "PROVEN", answer.content[0].text
+        assert [finding["code"] for finding in answer.structured_content["cured"]] == ["GB0170"]
+        assert answer.structured_content["before"]["graph_break_sites"] == 1 > answer.structured_content["after"]["graph_break_sites"]
+    assert (tmp_path / "train.py").read_text() == BRANCH

@@ -325,3 +325,33 @@ def test_fix_of_a_run_starts_the_python_of_the_server(folder):
     for command in ([sys.executable, "train.py"], [*launcher, "train.py"], [*launcher, "train.py", "--no-cuda"]):
         record(folder, folder / "own", command=command)
         Confinement.of(folder, (), ()).check_script_of_run(str(folder / "own"))
+
+
+PATCH = "--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-open('ran', 'w')\n+open('ran', 'a')\n"
+
+
+def test_prove_is_offered_only_where_edits_are_allowed(folder, server):
+    refused, text = server.call("prove", target="train.py", patch=PATCH.format(name="train.py"))
+    assert refused and "prove" in text
+
+
+def test_prove_takes_patches_of_files_in_the_folder_alone(folder):
+    pytest.importorskip("mcp")
+    before = files(folder)
+    with serving(folder, "--allow-edits") as wire:
+        for name, words in (
+            ("link.py", "outside the folder"),
+            ("link/evil.py", "outside the folder"),
+            ("../outside/evil.py", "outside"),
+            ("precious.txt", "Python files"),
+        ):
+            refused, text = wire.call("prove", target="train.py", patch=PATCH.format(name=name))
+            assert refused and words in text and "\n" not in text, (name, text)
+        for target, patch, words in (
+            ("run", PATCH.format(name="train.py"), "prove takes the script"),
+            ("train.py", "no patch", "no unified diff"),
+            ("train.py", PATCH.format(name="train.py"), "does not apply"),
+        ):
+            refused, text = wire.call("prove", target=target, patch=patch)
+            assert refused and words in text and "\n" not in text, (target, text)
+    assert files(folder) == before
