@@ -127,7 +127,7 @@ def prove(edit: Edit, baseline: Baseline, say: Say, apart: Apart | None = None) 
         (folder / "runs").mkdir()
         proof = _Proof(
             runner=runner,
-            prover=Prover(runner=runner, originals=edit.before, backend="aot_eager", edited=True),
+            prover=Prover(runner=runner, originals=edit.before, backend="aot_eager", recorded_status=first.exit_status, edited=True),
             after=edit.after,
         )
         say("running the program before the edit in eager, as the reference")

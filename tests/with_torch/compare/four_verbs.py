@@ -73,7 +73,9 @@ def parity(triple: Any) -> list[str]:
 
 def minify(triple: Any) -> list[str]:
     found = wrong(triple.compiled, triple.eager, triple.exact, runs=lambda: Runs(further=triple.perturbed[:3]), before=triple.before or ())
-    return [] if found is None else [": ".join(found)]
+    if found is None:
+        return []
+    return [f"{found.kind}: {found.what}" if found.position is None else f"{found.kind}: result {found.position}: {found.what}"]
 
 
 def _named(values: list[Any]) -> dict[str, Any]:

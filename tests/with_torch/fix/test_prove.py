@@ -9,13 +9,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import torch._dynamo  # noqa: F401 - before the forks, which need it
 
-from dynadiag.fix import worker
 from dynadiag.fix.edit_proof import _Proof
 from dynadiag.fix.inside.running import RunJob
 from dynadiag.fix.proof import Prover
-from dynadiag.fix.runs import Runner
+from dynadiag.fix.runs import Runner, RunServer
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """import torch
@@ -138,10 +136,12 @@ def proving(tmp_path_factory):
     script = folder / "train.py"
     script.write_text(SCRIPT)
     job = RunJob(script=str(script), arguments=[], folder=str(folder), output=str(folder), whole=True)
-    runner = Runner(folder, job, worker.answer, timeout_s=120, fresh=False, edited=True)
-    prover = Prover(runner=runner, originals={str(script): SCRIPT}, backend="aot_eager", edited=True)
+    server = RunServer(folder, training=True)  # a process of its own: no backward runs in a child of one that has run one
+    runner = Runner(folder, job, server.ask, timeout_s=120, fresh=False, edited=True)
+    prover = Prover(runner=runner, originals={str(script): SCRIPT}, backend="aot_eager", recorded_status=0, edited=True)
     prover.refer(())
-    return prover, str(script)
+    yield prover, str(script)
+    server.close()
 
 
 def proof(proving, text):
