@@ -186,4 +186,5 @@ def _git(arguments: Sequence[str], folder: Path, given: bytes | None = None) -> 
 
 
 def _first_line(text: bytes) -> str:
-    return next((line.strip()[:200] for line in os.fsdecode(text).splitlines() if line.strip()), "")
+    line = next((line.strip() for line in os.fsdecode(text).splitlines() if line.strip()), "")
+    return line.removeprefix("error: ").removeprefix("fatal: ")[:200]
