@@ -105,7 +105,7 @@ _REASONS: Mapping[str, str | Callable[[Cause], str | None]] = {
     "contains": f"Each set of keys {_EACH}.",
     "attribute": "With the attribute and without it are two programs, with one version each.",
     "requires_grad": "With and without a gradient are two programs, with one version each.",
-    "dispatch_keys": "Tensors made under `torch.inference_mode()` and others are two programs, with one version each.",
+    "dispatch_keys": "Calls under `torch.inference_mode()`, or with tensors made under it, are a program of their own, with one version.",
     "dtype": f"Each dtype {_EACH}.",
     "device": f"Each device {_EACH}.",
     "stride": f"Each memory layout {_EACH}.",

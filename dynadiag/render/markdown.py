@@ -47,7 +47,7 @@ def _headline(report: Report) -> str:
         "torch": prose(facts.torch or "not known"),
         "Python": prose(facts.python or "not known"),
         "device": prose(facts.device or f"not known: {DEVICE_WHY}"),
-        "processes": f"{facts.processes}" + (f", {wording.plural(facts.ranks, 'rank')}" if facts.ranks else ""),
+        "processes": f"{facts.processes}" + (f", {facts.ranks_in_words}" if facts.ranks else ""),
         "recorded by": f"dynadiag {prose(info.dynadiag)}" if info.dynadiag else "not known (foreign log)",
         "complete": "yes" if complete else prose(f"no: {why}" if complete is False else why or "not known"),
     }

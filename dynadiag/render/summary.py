@@ -95,8 +95,8 @@ def circumstances(report: Report) -> Iterator[str]:
     yield f"torch {facts.torch or 'version not known'}"
     yield from (part for part in (facts.python and f"Python {facts.python}", facts.device) if part)
     yield wording.plural(facts.processes, "process", "processes")
-    if facts.ranks:
-        yield wording.plural(facts.ranks, "rank")
+    if facts.ranks_in_words is not None:
+        yield facts.ranks_in_words
 
 
 def present(report: Report, *, told: bool) -> Iterator[str]:

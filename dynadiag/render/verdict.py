@@ -19,8 +19,8 @@ from dynadiag.render import wording
 from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
-NOT_SHOWN = "the text does not show it"
-NOT_IN_TEXT = "The text does not show how many graphs were compiled, nor what ran eagerly without a message."
+NOT_SHOWN = "not counted in a text"
+NOT_IN_TEXT = "Graphs are not counted in a text, and what ran eagerly without a message is not in it."
 _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8

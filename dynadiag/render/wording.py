@@ -231,7 +231,14 @@ class Environment:
     python: str | None
     device: str | None
     processes: int
-    ranks: int
+    ranks: tuple[int, ...]
+
+    @property
+    def ranks_in_words(self) -> str | None:
+        """`rank 2` of a log of one rank, `4 ranks` of more; None where no process has a rank."""
+        if not self.ranks:
+            return None
+        return f"rank {self.ranks[0]}" if len(self.ranks) == 1 else plural(len(self.ranks), "rank")
 
 
 def environment(processes: Iterable[Process]) -> Environment:
@@ -242,7 +249,7 @@ def environment(processes: Iterable[Process]) -> Environment:
         python=distinct(process.python and process.python.split()[0] for process in known),
         device=distinct(process.device for process in known),
         processes=len(known),
-        ranks=len({process.rank for process in known if process.rank is not None}),
+        ranks=tuple(sorted({process.rank for process in known if process.rank is not None})),
     )
 
 

@@ -148,7 +148,7 @@ def _versions(report: Report) -> Iterator[str]:
         yield from (f"PyTorch version: {facts.torch or 'not recorded'}", f"Python version: {facts.python or 'not recorded'}")
         yield "The rest was not recorded: `python -m torch.utils.collect_env` on that machine tells it."
     yield f"GPU: {facts.device or 'not known'}"
-    yield f"Processes: {facts.processes}, ranks: {facts.ranks}"
+    yield f"Processes: {facts.processes}, ranks: {len(facts.ranks)}"
     for name, value in (told.environment if told is not None else {}).items():
         yield f"{name}={value}"
 

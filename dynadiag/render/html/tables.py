@@ -248,7 +248,7 @@ def environment(report: Report) -> dict[str, Any]:
         "recorded by": f"dynadiag {info.dynadiag}" if info.dynadiag else None,
         "complete": "yes" if complete else why,
         "records": f"{sum(process.records for process in report.run.processes):,}",
-        "ranks": str(facts.ranks) if facts.ranks else None,
+        "ranks": str(len(facts.ranks)) if facts.ranks else None,
     }
     return _pairs("Environment", ((name, value or "not known") for name, value in pairs.items() if name != "ranks" or value))
 
