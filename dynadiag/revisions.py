@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,13 +103,24 @@ def _is_pointer(path: Path) -> bool:
 
 def _git(arguments: list[str], here: Path, message: str, **variables: str) -> str:
     """What git prints. Raises UsageError with `message` and git's own first line."""
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **variables}
-    command = ["git", *arguments]
     try:
-        done = subprocess.run(command, cwd=here, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment)
+        done = run_git(arguments, here, variables)
     except OSError:
         raise UsageError("--git needs the program git, which is not on PATH") from None
     if done.returncode:
-        said = next((line.strip() for line in os.fsdecode(done.stderr).splitlines() if line.strip()), "")
+        said = first_line(done.stderr)
         raise UsageError(f"{message}: {said[:200]}" if said else message)
     return os.fsdecode(done.stdout)
+
+
+def run_git(
+    arguments: Sequence[str], here: Path, variables: Mapping[str, str], *, given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """One call of git, which is given `given` on stdin and asks nothing. Raises OSError where there is no git."""
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **variables}
+    return subprocess.run(["git", *arguments], cwd=here, input=given, capture_output=True, check=False, env=environment)
+
+
+def first_line(text: bytes) -> str:
+    """The first line of what git said that is not empty."""
+    return next((line.strip() for line in os.fsdecode(text).splitlines() if line.strip()), "")

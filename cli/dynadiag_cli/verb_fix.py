@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dynadiag.fix.baseline import Baseline
     from dynadiag.fix.result import FixResult
     from dynadiag.private_view.consent import Apart
+    from dynadiag.render.document import Document
 
 Outputs = Literal["discard", "first", "all"]
 _MOST_NAMED = 3
@@ -90,6 +91,7 @@ def fix(
     """
     from dynadiag.fix.session import FixOptions
     from dynadiag.fix.session import fix as proven
+    from dynadiag.fix.show import document_of
     from dynadiag.fix.writing import write_sources
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
@@ -119,7 +121,7 @@ def fix(
         finally:
             line.wipe()
         dropped = () if apart is None else apart.dropped
-    _write_reports(result)
+    write_result(Path(result.directory), "fix", _json_of(result), document_of(result))
     _print(result, output_format, diff=diff, write=write, quiet=quiet, color=color)
     if dropped and not quiet and isinstance(program, _Program) and outputs == "discard":
         names = ", ".join(on_one_line(os.path.relpath(name)) for name in dropped[:_MOST_NAMED]) + (
@@ -259,36 +261,38 @@ def _recorded(program: _Program, how: _Recording, apart: Apart | None) -> Baseli
     )
 
 
-def _write_reports(result: FixResult) -> None:
-    import dynadiag
-    from dynadiag.fix.show import document_of
-    from dynadiag.render import finite_json, markdown_text
+def write_result(directory: Path, stem: str, json: str, document: Document, *, make: bool = False) -> None:
+    """Write what a verb came to as `STEM.json` and `STEM.md`; `make`: into a folder that may be new. Raises OutputError where it cannot."""
+    from dynadiag.render import markdown_text
 
-    directory = Path(result.directory)
     try:
-        write_inside(directory, "fix.json", finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
-        write_inside(directory, "fix.md", markdown_text.document(document_of(result)))
+        if make:
+            directory.mkdir(parents=True, exist_ok=True)
+        write_inside(directory, f"{stem}.json", json)
+        write_inside(directory, f"{stem}.md", markdown_text.document(document))
     except OSError as error:
         raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
 
 
-def _print(result: FixResult, output_format: Format, *, diff: bool, write: bool, quiet: bool, color: Color) -> None:
+def _json_of(result: FixResult) -> str:
     import dynadiag
+    from dynadiag.render import finite_json
+
+    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+
+
+def _print(result: FixResult, output_format: Format, *, diff: bool, write: bool, quiet: bool, color: Color) -> None:
     from dynadiag.fix.show import document_of
     from dynadiag.fix.writing import apply_command
     from dynadiag.record.environment import working_directory
     from dynadiag.record.supervisor import from_here
-    from dynadiag.render import finite_json
     from dynadiag_cli.showing import show
 
     if diff:
         sys.stdout.write(result.patch)
         return
 
-    def as_json() -> str:
-        return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
-
-    show(document_of(result), output_format, json=as_json, default=sys.stdout, color=color, quiet=quiet)
+    show(document_of(result), output_format, json=lambda: _json_of(result), default=sys.stdout, color=color, quiet=quiet)
     if output_format == "text" and result.patch and not quiet:
         folder, here = from_here(Path(result.directory)), working_directory()
         command = apply_command(result, None if here is None else Path(here))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dynadiag.errors import OutputError, UsageError
-from dynadiag.files import write_inside
 from dynadiag_cli.command_line import MODE
-from dynadiag_cli.options import AsFormat, Color, Format, InColor, Quiet
+from dynadiag_cli.options import AsFormat, InColor, Quiet
 
 if TYPE_CHECKING:
     from dynadiag.fix.edit_result import EditResult
@@ -53,10 +52,12 @@ def prove(
     """
     from dynadiag.fix.edit_proof import baseline_for
     from dynadiag.fix.edit_proof import prove as proven
+    from dynadiag.fix.edit_result import document_of
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
     from dynadiag_cli.progress import PRINT_S, StatusLine
-    from dynadiag_cli.verb_fix import apart_from
+    from dynadiag_cli.showing import show
+    from dynadiag_cli.verb_fix import apart_from, write_result
 
     guarded()
     edit, module, arguments = _edit(ctx, target, patch, git, against)
@@ -71,8 +72,8 @@ def prove(
         finally:
             line.wipe()
     if out is not None:
-        _write(result, out)
-    _print(result, output_format, quiet=quiet, color=color)
+        write_result(out, "prove", _json_of(result), document_of(result), make=True)
+    show(document_of(result), output_format, json=lambda: _json_of(result), default=sys.stdout, color=color, quiet=quiet)
     raise typer.Exit(0 if result.proven else 1)
 
 
@@ -106,26 +107,8 @@ def _edit(
     return edit, module, tuple(target[1:])
 
 
-def _write(result: EditResult, out: Path) -> None:
+def _json_of(result: EditResult) -> str:
     import dynadiag
-    from dynadiag.fix.edit_result import document_of
-    from dynadiag.render import finite_json, markdown_text
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_inside(out, "prove.json", finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n")
-        write_inside(out, "prove.md", markdown_text.document(document_of(result)))
-    except OSError as error:
-        raise OutputError(f"cannot write into {out}: {error.strerror or error}") from error
-
-
-def _print(result: EditResult, output_format: Format, *, quiet: bool, color: Color) -> None:
-    import dynadiag
-    from dynadiag.fix.edit_result import document_of
     from dynadiag.render import finite_json
-    from dynadiag_cli.showing import show
 
-    def as_json() -> str:
-        return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
-
-    show(document_of(result), output_format, json=as_json, default=sys.stdout, color=color, quiet=quiet)
+    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"

@@ -90,7 +90,7 @@ def _two_ranks(old: Report, new: Report) -> str | None:
 def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[FindingChange], int]:
     """What came, what is gone, and what is more or less; and how many are as before."""
     before, after = entries(old), entries(new)
-    torches = [next((process.torch for process in report.run.processes if process.torch), None) for report in (old, new)]
+    torches = [report.run.torch for report in (old, new)]
     pairs = matched(
         [item.fingerprint for item in before],
         [element.fingerprint for element in after],

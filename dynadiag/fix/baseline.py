@@ -47,6 +47,12 @@ class Baseline:
     cpu_s: float | None = None
     wall_s: float = 0.0
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line behind Python, or the launcher's whole one."""
+        program = (str(self.script),) if self.module is None else ("-m", self.module)
+        return (*self.launch, *program, *self.arguments)
+
 
 def check_script(script: Path) -> None:
     """Raise UnreadableInputError where the script is not the user's to change."""

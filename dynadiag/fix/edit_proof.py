@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.files import make_folder_inside
 from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.edit_result import EditResult, Evidence, Version
 from dynadiag.fix.given_edits import Edit
 from dynadiag.fix.proof import STDOUT_DIFFERS, VARIATIONS, NotProvableError, Prover, different_output
-from dynadiag.fix.runs import TIMES, Outcome, Runner, RunServer
+from dynadiag.fix.runs import Outcome, Runner, RunServer
 from dynadiag.fix.search import Say
-from dynadiag.fix.session import used_gpu
+from dynadiag.fix.session import LEAST_S, cpu_s, used_gpu
 from dynadiag.model.report import Report
 from dynadiag.private_view.consent import Apart
 from dynadiag.scratch import scratch
 
 SEED_SHIFT = 20261
-_LEAST_S = 300.0
 _OWN_DATA = "its own data, compiled"
 
 
@@ -104,61 +103,49 @@ def prove(edit: Edit, baseline: Baseline, say: Say, apart: Apart | None = None) 
     `baseline` says how the program is started (its `directory` is not used). Runs write for real without `apart`. Raises
     NothingFoundError where the program before the edit compiles nothing, UsageError where it is not one that can be compared.
     """
-    begun = sum(os.times()[:4])
+    begun = cpu_s()
     with scratch("prove") as folder, ExitStack() as stack:
         inside = None if apart is None else apart.and_passed(folder)
         job = replace(job_of(baseline, folder), texts=dict(edit.before), whole=True)
-        server: list[RunServer] = []
-
-        def ask(message: Mapping[str, Any]) -> dict[str, Any]:
-            if not server:
-                server.append(RunServer(folder, training=any(graph.kind == "aot_joint" for graph in _report_of(first).run.graphs)))
-                stack.callback(server[0].close)
-            return server[0].ask(message)
-
-        runner = Runner(folder, job, ask, timeout_s=_LEAST_S, apart=inside, edited=True)
         say("running the program before the edit, with its own back end")
-        first = runner.last({})
+        first = Runner(folder, job, _ask_nobody, timeout_s=LEAST_S, apart=inside, edited=True).last({})
         if inside is not None:
             inside.agree()
         report = _report_of(first)
-        limit_s = max(_LEAST_S, TIMES * first.cpu_s)
-        runner = Runner(folder / "runs", job, ask, timeout_s=limit_s, on_device=used_gpu(report), apart=inside, edited=True)
-        (folder / "runs").mkdir()
-        proof = _Proof(
-            runner=runner,
-            prover=Prover(runner=runner, originals=edit.before, backend="aot_eager", recorded_status=first.exit_status, edited=True),
-            after=edit.after,
-        )
+        server = RunServer(folder, training=any(graph.kind == "aot_joint" for graph in report.run.graphs))
+        stack.callback(server.close)
+        runs = make_folder_inside(folder, "runs")
+        runner = Runner(runs, job, server.ask, timeout_s=LEAST_S, on_device=used_gpu(report), apart=inside, edited=True)
+        prover = Prover(runner=runner, originals=edit.before, backend="aot_eager", recorded_status=first.exit_status, edited=True)
+        proof = _Proof(runner=runner, prover=prover, after=edit.after)
         say("running the program before the edit in eager, as the reference")
-        last: Outcome | None = None
         try:
-            proof.prover.refer(())
+            prover.refer(())
             why = proof.why_not(say)
-            if why is None:
-                say("running the edited program with its own back end")
-                last = runner.last(edit.after)
-                why = _why_not_in_the_end(proof, first, last)
         except NotProvableError as error:
             why = str(error)
-        runs = runner.runs + 1
-        after = last.report if last is not None else None
-        if after is None:  # what torch.compile makes of it is of use also where it is wrong
-            say("running the edited program with its own back end")
-            after = runner.last(edit.after).report
+        say("running the edited program with its own back end")  # what torch.compile makes of it is of use also where it is wrong
+        last = runner.last(edit.after)
+        if why is None:
+            why = _why_not_in_the_end(proof, first, last)
     return EditResult(
-        command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
+        command=baseline.command,
         files=edit.files,
         patch=edit.diff,
-        torch=next((process.torch for process in report.run.processes if process.torch), None),
+        torch=report.run.torch,
         why=why,
         compared=tuple(proof.compared),
         evidence=proof.evidence,
         before=Version.of(report),
-        after=None if after is None or not after.summary.frames else Version.of(after),
-        runs=runs,
-        cpu_s=sum(os.times()[:4]) - begun,
+        after=None if last.report is None or not last.report.summary.frames else Version.of(last.report),
+        runs=1 + runner.runs,
+        cpu_s=cpu_s() - begun,
     )
+
+
+def _ask_nobody(message: Mapping[str, Any]) -> dict[str, Any]:
+    """For a run in a fresh process, which no worker makes."""
+    raise AssertionError(f"no worker is there to {message['do']}")
 
 
 def _report_of(first: Outcome) -> Report:

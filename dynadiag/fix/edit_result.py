@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict
 
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.wording import short_place
-from dynadiag.fix.result import CountsKeys, LineKeys, counts_of
+from dynadiag.fix.result import CountsKeys, LineKeys, counts_of, line_keys
 from dynadiag.fix.show import before_and_after
 from dynadiag.model.json_keys import NO_REASON
 from dynadiag.model.report import Finding, Report, Summary
@@ -214,16 +214,12 @@ def _version(version: Version) -> VersionKeys:
 
 
 def _finding(finding: Finding) -> FindingOfVersionKeys:
-    where = finding.where
-    place: LineKeys | None = (
-        None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
-    )
     return {
         "fingerprint": finding.fingerprint,
         "code": finding.code,
         "severity": finding.severity,
         "title": finding.title,
-        "where": place,
+        "where": line_keys(finding.where),
         "advice": finding.fix[0].words if finding.fix else None,
     }
 

@@ -6,13 +6,14 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 
+from dynadiag.changes.edits import patch as patch_of
 from dynadiag.errors import EditError, UnreadableInputError, UsageError
 from dynadiag.files import read_small
 from dynadiag.fix.sources import BOM, text_of
 from dynadiag.record.project_root import project_root
+from dynadiag.revisions import first_line, run_git
 from dynadiag.scratch import scratch
 
 _LARGEST_PATCH = 8 << 20
@@ -38,12 +39,7 @@ class Edit:
     @property
     def diff(self) -> str:
         """The edit as a unified diff."""
-        rows: list[str] = []
-        for file in sorted(self.after):
-            name = Path(file).relative_to(self.root)
-            old, new = (texts.get(file, "").splitlines(keepends=True) for texts in (self.before, self.after))
-            rows += unified_diff(old, new, f"a/{name}", f"b/{name}")
-        return "".join(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
+        return patch_of(self.before, self.after, self.root)
 
 
 def edit_of_patch(patch: Path, script: Path) -> Edit:
@@ -169,22 +165,12 @@ def _decoded(content: bytes, title: str) -> str:
 
 def _git(arguments: Sequence[str], folder: Path, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """One call of git. A patch is applied in a folder that is in no repository."""
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    if given is not None:
-        environment |= {"GIT_DIR": str(folder / "no-repository"), "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    variables = {} if given is None else {"GIT_DIR": str(folder / "no-repository"), "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            capture_output=True,
-            check=False,
-            env=environment,
-            input=given if given is not None else b"",
-        )
+        return run_git(arguments, folder, variables, given=given or b"")
     except OSError:
         raise UsageError("the program git is needed for this and is not on PATH: --against needs none") from None
 
 
 def _first_line(text: bytes) -> str:
-    line = next((line.strip() for line in os.fsdecode(text).splitlines() if line.strip()), "")
-    return line.removeprefix("error: ").removeprefix("fatal: ")[:200]
+    return first_line(text).removeprefix("error: ").removeprefix("fatal: ")[:200]

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypedDict
 
 from dynadiag.fix.speed import Speed, SpeedKeys, to_json
 from dynadiag.model.json_keys import NO_REASON
+from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Summary
 
 
@@ -196,14 +197,13 @@ class FixResult:
         }
 
     def _finding(self, finding: Finding) -> FindingKeys:
-        where = finding.where
         return {
             "id": finding.id,
             "fingerprint": finding.fingerprint,
             "code": finding.code,
             "severity": finding.severity,
             "title": finding.title,
-            "where": None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code},
+            "where": line_keys(finding.where),
             "cured": finding.fingerprint not in self.left,
             "why_left": self.left.get(finding.fingerprint),
         }
@@ -224,6 +224,11 @@ def _change(changed: Changed) -> ChangeKeys:
         "calls": changed.calls,
         "runs": list(changed.runs),
     }
+
+
+def line_keys(where: Location | None) -> LineKeys | None:
+    """A place as its keys."""
+    return None if where is None else {"file": where.file, "line": where.line, "function": where.function, "code": where.code}
 
 
 def counts_of(summary: Summary) -> CountsKeys:

@@ -36,7 +36,7 @@ from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.view import View
 from dynadiag.scratch import scratch
 
-_LEAST_S = 300.0
+LEAST_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +78,14 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apa
 
     Raises NothingFoundError where nothing was compiled, UsageError where the program is not one that can be proven.
     """
-    begun = _cpu_s()
+    begun = cpu_s()
     report = report_on(baseline.directory)
     with remembering(_known(baseline, report, note)), scratch("fix") as folder, ExitStack() as stack:
 
         def runner() -> Runner:
             worker = RunServer(folder, training=any(graph.kind == "aot_joint" for graph in report.run.graphs))
             stack.callback(worker.close)
-            limit_s = max(_LEAST_S, TIMES * baseline.wall_s)
+            limit_s = max(LEAST_S, TIMES * baseline.wall_s)
             job = job_of(baseline, folder)
             if baseline.launch:
                 job = replace(job, cap_bytes=job.cap_bytes // report.summary.processes)
@@ -95,14 +95,14 @@ def fix(baseline: Baseline, options: FixOptions, say: Say, note: Say, apart: Apa
         inside = None if apart is None else apart.and_passed(folder)
         result = fix_with(baseline, options, say, runner, view=None if inside is None else inside.view)
     # The worker is counted when it has ended.
-    return replace(result, cpu_s=_cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
+    return replace(result, cpu_s=cpu_s() - begun - result.bench_cpu_s + (baseline.cpu_s or 0.0))
 
 
 def _known(baseline: Baseline, report: Report, note: Say) -> AnswerCache:
     """What an earlier search in this run directory found, where it had this Python, torch and machine."""
     path = baseline.directory / "fix-known.jsonl"
     resume = path.exists()
-    torch = next((process.torch for process in report.run.processes if process.torch), "")
+    torch = report.run.torch or ""
     environment = {"dynadiag": dynadiag.__version__, "torch": torch, "Python": sys.version, "machine": platform.platform(), **variables()}
     known = AnswerCache(path, environment=environment, resume=resume)
     if resume:
@@ -110,7 +110,7 @@ def _known(baseline: Baseline, report: Report, note: Say) -> AnswerCache:
     return known
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
     """What this process and its children that have ended took."""
     return sum(os.times()[:4])
 
@@ -229,9 +229,9 @@ def _time(
         names = tuple(change.id for change in changes)
         if names not in known:
             say(f"timing the script without and with {', '.join(element.slug for element in changes)}")
-            begun = _cpu_s()
+            begun = cpu_s()
             known[names] = timed(baseline, _delivered(baseline, sources, changes), calls, view=view)
-            state.bench_cpu_s += _cpu_s() - begun
+            state.bench_cpu_s += cpu_s() - begun
         return known[names]
 
     while state.kept:
@@ -288,8 +288,8 @@ def _result(baseline: Baseline, report: Report, sources: Sources, state: _State,
     return FixResult(
         directory=str(baseline.directory),
         root=str(sources.root),
-        command=(*baseline.launch, *((str(baseline.script),) if baseline.module is None else ("-m", baseline.module)), *baseline.arguments),
-        torch=next((process.torch for process in report.run.processes if process.torch), None),
+        command=baseline.command,
+        torch=report.run.torch,
         search_backend=state.backend,
         findings=findings,
         changes=tuple(_changed(entry, sources) for entry in tried.values()),

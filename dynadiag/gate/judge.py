@@ -46,7 +46,7 @@ def judge(report: Report, options: GateOptions, *, known: KnownProblems | None, 
     place = _program_place(report)
     return GateResult(
         program=program_of(report),
-        torch=next((process.torch for process in report.run.processes if process.torch), None),
+        torch=report.run.torch,
         problems=(*problems, *(_of_limit(limit, place) for limit in limits if not limit.holds), *_ended(report, place)),
         limits=limits,
         remarks=tuple(map(_needless, needless)),
@@ -178,7 +178,7 @@ def _with_baseline(report: Report, found: list[Problem], known: KnownProblems | 
     if known is None:
         return found, [], 0
     marks = [problem.fingerprint or "" for problem in found]
-    torch = next((process.torch for process in report.run.processes if process.torch), None)
+    torch = report.run.torch
     pairs = matched(
         [item.fingerprint for item in known.entries],
         marks,

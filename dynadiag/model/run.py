@@ -420,6 +420,11 @@ class Run:
     work_times: tuple[CompiledTime, ...] = ()
     guard_costs: tuple[GuardCost, ...] = ()
 
+    @property
+    def torch(self) -> str | None:
+        """The version of torch in the first process that tells one."""
+        return next((process.torch for process in self.processes if process.torch), None)
+
     def frame(self, frame_id: str) -> Frame | None:
         """The frame with this id, or None."""
         position = int(frame_id[1:]) if frame_id[1:].isdigit() else -1

@@ -88,6 +88,7 @@ MAY_IMPORT = {
     | {
         "children",
         "private_view",
+        "revisions",
         "model",
         "torch_compat",
         "compare",
