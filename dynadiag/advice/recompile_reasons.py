@@ -24,7 +24,7 @@ def split_off(cause: Cause) -> Split | None:
     the program keeps itself (a count, a list that grows, an argument) would recompile the outer code as well.
     """
     stack = "___stack" in cause.source
-    return cause.split if is_split(cause) and (stack or (cause.kind in _OF_TENSORS and not cause.resumed)) else None
+    return cause.code.split if is_split(cause) and (stack or (cause.kind in _OF_TENSORS and not cause.code.resumed)) else None
 
 
 def split_reason(splits: Sequence[Split]) -> str:
@@ -41,13 +41,13 @@ def split_reason(splits: Sequence[Split]) -> str:
 
 def is_split(cause: Cause) -> bool:
     """Whether a break that somebody can end gives the code its own versions."""
-    place = None if cause.split is None else cause.split.place
-    return cause.split is not None and not (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/")))
+    place = None if cause.code.split is None else cause.code.split.place
+    return cause.code.split is not None and not (place is not None and _TORCHS_OWN_BREAK.search(place.file.replace("\\", "/")))
 
 
 def reason(cause: Cause) -> str | None:
     """One sentence about what each further change costs; None where nothing is known."""
-    if cause.origin is not None and _TRAINER.search(cause.origin.file.replace("\\", "/")):
+    if cause.guard.origin is not None and _TRAINER.search(cause.guard.origin.file.replace("\\", "/")):
         return _LIGHTNING
     if cause.kind in ("value", "type") and "None" in cause.values and len(cause.values) == _TWO:
         return _NONE
@@ -57,7 +57,7 @@ def reason(cause: Cause) -> str | None:
         return "Training and evaluation are two programs, with one version each."
     if cause.kind == "size":
         return None if {"0", "1"}.isdisjoint(cause.values) else _SMALL
-    if cause.kind in ("identity", "function") and cause.origin is not None and cause.origin.file.endswith("optim/optimizer.py"):
+    if cause.kind in ("identity", "function") and cause.guard.origin is not None and cause.guard.origin.file.endswith("optim/optimizer.py"):
         return f"Each optimizer {_EACH}: torch begins the steps of all of them in one function."
     found = _REASONS.get(cause.kind)
     return found(cause) if callable(found) else found
@@ -67,7 +67,7 @@ def _value(cause: Cause) -> str | None:
     if cause.dynamic is True:
         return None
     once = len(cause.values) == _TWO and all(map(_NUMBER.fullmatch, cause.values))
-    if once and not (cause.dynamic_false or "allow_unspec_int_on_nn_module" in (cause.hint or "")):
+    if once and not (cause.code.dynamic_false or "allow_unspec_int_on_nn_module" in (cause.guard.hint or "")):
         return "torch makes a number dynamic once it has changed, unless the code needs to know it."
     if _OF_MODULE.match(cause.source) and cause.values and all(map(_FLOAT.fullmatch, cause.values)):
         return (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.changes.recompile import (
@@ -21,7 +20,7 @@ from dynadiag.changes.recompile import (
     value_advice,
 )
 from dynadiag.changes.recompile_cause import CONFIG, Cause
-from dynadiag.facts.lookups import compiled_functions, process_of
+from dynadiag.facts.lookups import process_of
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
@@ -38,13 +37,12 @@ _IN_CACHE = re.compile(r"\.(?:layers|key_cache|value_cache|self_attention_cache|
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when none is established."""
-    cause = replace(cause, called_in_compiled_code=_compiled_line(cause, run))
     found = list(library_advice(cause))
     own = not cause.foreign and not cause.source.startswith("___")
     kept = is_learning_rate(cause) or (cause.kind == "value" and is_module_integer(cause))  # no break makes it change
     if not found and own and (not is_split(cause) or kept):
         found += _TABLE[cause.kind](cause) if cause.kind in _TABLE else ()
-    return tuple(advice for advice in found if all(_has_option(option, cause.process, run) for option in advice.options))
+    return tuple(advice for advice in found if all(_has_option(option, cause.code.process, run) for option in advice.options))
 
 
 def limit_advice(process: int, limit: int | None, needed: int, run: Run) -> tuple[Advice, ...]:
@@ -63,11 +61,6 @@ def _has_option(option: str, process: int, run: Run) -> bool:
     found = process_of(run, process)
     names = None if found is None else found.option_names.get("dynamo")
     return not option.startswith(CONFIG) or not names or option.removeprefix(CONFIG) in names
-
-
-def _compiled_line(cause: Cause, run: Run) -> bool:
-    """Whether a line of the calls is in a function that was compiled itself."""
-    return any((call.file, (call.function or "").rpartition(".")[2]) in compiled_functions(run) for call in cause.entered)
 
 
 def _backend(cause: Cause) -> Iterable[Advice]:
@@ -116,7 +109,7 @@ _TABLE: Mapping[str, Callable[[Cause], Iterable[Advice]]] = {
 
 def _generates(cause: Cause) -> bool:
     """Whether a `generate` of transformers calls the model: it makes caches of its own, of another length for each prompt."""
-    lines = (parse_line(location.code) for location in (cause.call, *cause.entered) if location is not None)
+    lines = (parse_line(location.code) for location in (cause.code.calls.shown, *cause.code.calls.entered) if location is not None)
     return any(next(line.methods("generate"), None) is not None for line in lines)
 
 
@@ -127,7 +120,7 @@ def _is_static(cause: Cause) -> bool:
 
 def library_advice(cause: Cause) -> Iterable[Advice]:
     """What the user can set for a cause in transformers; empty for everything else."""
-    if not (cause.library or cause.foreign):
+    if not (cause.code.library or cause.foreign):
         return
     if _CACHE.search(cause.source) and _IN_CACHE.search(cause.source) and not (_generates(cause) or _is_static(cause)):
         yield Advice(

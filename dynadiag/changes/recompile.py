@@ -26,7 +26,7 @@ def size_advice(cause: Cause) -> Iterable[Advice]:
         return ()
     if cause.on_parameter or cause.parameter is not None:
         return _parameter_shapes(cause)
-    if cause.dynamic_false:
+    if cause.code.dynamic_false:
         return drop_dynamic_false(cause)
     return _marked(cause)
 
@@ -40,7 +40,7 @@ def _parameter_shapes(cause: Cause) -> Iterable[Advice]:
     else:
         text = f"`{named}` is a parameter, whose sizes torch keeps static, and `{cause.source}` is one of them."
     text = f"{text} Allow dynamic parameter sizes before the first call."
-    passed = None if named is None else cause.passed(named)
+    passed = None if named is None else cause.code.passed(named)
     if passed is not None:
         text += f" Passing `{passed.text}.detach()` does the same where the call computes no gradient of it."
     yield Advice(
@@ -56,7 +56,7 @@ def drop_dynamic_false(cause: Cause) -> Iterable[Advice]:
 
     Not where Python needs the value, so that each is compiled apart all the same, or where it is not known: without the source.
     """
-    known = cause.frame_name == "<lambda>" if cause.function is None else not python_needs(cause.function, cause.source)
+    known = cause.code.name == "<lambda>" if cause.function is None else not python_needs(cause.function, cause.source)
     if len(cause.values) > 2 and known:
         text = "`dynamic=False` recompiles for every size and integer. Remove it: torch then makes what changed dynamic."
         yield Advice(slug="drop-dynamic-false", text=text)
@@ -69,18 +69,18 @@ def _marked(cause: Cause) -> Iterable[Advice]:
     one size alone ends nothing where another one is tied to it, such as that of a mask. No tensor is marked that another compiled function
     was given before: in the next round that one would get the same tensor marked, and be compiled once more.
     """
-    if cause.dynamic is not True or cause.stays >= cause.recompiles or dimension(cause.source) not in cause.varying:
+    if cause.dynamic is not True or cause.code.stays >= cause.code.recompiles or dimension(cause.source) not in cause.code.varying:
         return
-    given = [cause.passed(tensor) for tensor, _ in cause.varying]
+    given = [cause.code.passed(tensor) for tensor, _ in cause.code.varying]
     found = [argument for argument in given if argument is not None]
-    others = [[cause.passed(tensor, at) for tensor, _ in cause.varying] for at in cause.entered[1:]]
+    others = [[cause.code.passed(tensor, at) for tensor, _ in cause.code.varying] for at in cause.code.calls.entered[1:]]
     same = all(item is not None and item.text == first.text for line in others for item, first in zip(line, found, strict=False))
     if len(found) < len(given) or not same or (others and not all(element.is_name for element in found)):
         return
-    if any(entry.is_name and re.split(r"[.\[]", entry.text, maxsplit=1)[0] in cause.passed_before for entry in found):
+    if any(entry.is_name and re.split(r"[.\[]", entry.text, maxsplit=1)[0] in cause.code.calls.passed_before for entry in found):
         return
-    marks = sorted(zip(found, (index for _, index in cause.varying), strict=True), key=lambda mark: (mark[0].node.col_offset, mark[1]))
-    line, told = cause.line, [f"dimension {index} of `{one.text}`" for one, index in marks]
+    marks = sorted(zip(found, (index for _, index in cause.code.varying), strict=True), key=lambda mark: (mark[0].node.col_offset, mark[1]))
+    line, told = cause.code.line, [f"dimension {index} of `{one.text}`" for one, index in marks]
     said = f"{told[0]} varies" if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]} vary"
     made = {one.name: one for one in found if not one.is_name}
     first = (
@@ -97,10 +97,10 @@ def _marked(cause: Cause) -> Iterable[Advice]:
 
 def _where(cause: Cause) -> str:
     """The calls that the marks belong before: where they are, when that is not the one line that the finding shows."""
-    if len(cause.entered) > 1:
-        return f"each of the calls at {listed([short_place(location) for location in cause.entered])}"
-    (only,) = cause.entered
-    same = cause.call is not None and (cause.call.file, cause.call.line) == (only.file, only.line)
+    if len(cause.code.calls.entered) > 1:
+        return f"each of the calls at {listed([short_place(location) for location in cause.code.calls.entered])}"
+    (only,) = cause.code.calls.entered
+    same = cause.code.calls.shown is not None and (cause.code.calls.shown.file, cause.code.calls.shown.line) == (only.file, only.line)
     return "the call" if same else f"the call at {short_place(only)}"
 
 
@@ -124,14 +124,14 @@ def key_order_advice(cause: Cause) -> Iterable[Advice]:
 def _joined(cause: Cause, name: str) -> Iterable[Advice]:
     """A list that the function only stacks: one tensor instead, with one dimension that varies."""
     joined = None if cause.function is None or not {"0", "1"}.isdisjoint(cause.values) else cause.function.joined(name)
-    given = cause.passed(name) if joined else None
-    if joined is None or given is None or len(cause.entered) != 1:
+    given = cause.code.passed(name) if joined else None
+    if joined is None or given is None or len(cause.code.calls.entered) != 1:
         return
-    line = cause.line
+    line = cause.code.line
     stacked = joined.replace(name, given.text, 1)
     call = line.replaced(given.node, f"{name}_joined")
     text = (
-        f"Each number of elements is compiled separately, and `{cause.frame_name}` only joins them. Write `{name}` for `{joined}` in it, "
+        f"Each number of elements is compiled separately, and `{cause.code.name}` only joins them. Write `{name}` for `{joined}` in it, "
         "and join before the call."
     )
     after = f"{name}_joined = {stacked}\ntorch._dynamo.maybe_mark_dynamic({name}_joined, 0)\n{call}"
@@ -144,15 +144,15 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
     Established by the source: the line stands in the function itself, in no loop or branch, and nothing else there uses the list. Where
     a call leaves more changed, as a count does, the versions would stay: torch names the first guard that failed only.
     """
-    found = None if cause.function is None or cause.resumed or cause.beside else cause.function.appended(name)
+    found = None if cause.function is None or cause.code.resumed or cause.beside else cause.function.appended(name)
     kept = container_at_call(cause, name)
-    if found is None or kept is None or len(cause.entered) != 1:
+    if found is None or kept is None or len(cause.code.calls.entered) != 1:
         return
-    line = cause.line
+    line = cause.code.line
     call = with_result(line, "appended")  # None where the call is a part of a statement, as in `for _ in range(3): step(x)`
     behind = "" if call is not None else f", with `{kept}.{found.method}(...)` behind the call"
     text = (
-        f"`{name}` grows with each call, and each length is compiled separately. In `{cause.frame_name}` delete "
+        f"`{name}` grows with each call, and each length is compiled separately. In `{cause.code.name}` delete "
         f"`{found.statement}`, write `{found.returned}` for `{found.result}`, and unpack it at every call, uncompiled ones "
         f"included{behind}."
     )
@@ -162,17 +162,17 @@ def _appended(cause: Cause, name: str) -> Iterable[Advice]:
 
 def container_at_call(cause: Cause, name: str) -> str | None:
     """An object that outlives the call, as the line that calls the function can write it: a global, `model.seen` for `self.seen`."""
-    if not cause.line.code:
+    if not cause.code.line.code:
         return None
-    raw = cause.raw_source.removeprefix("len(")
+    raw = cause.guard.raw_source.removeprefix("len(")
     if is_global(raw):
-        return name if cause.origin is not None and cause.entered[0].file.endswith(cause.origin.file) else None
+        return name if cause.guard.origin is not None and cause.code.calls.entered[0].file.endswith(cause.guard.origin.file) else None
     if not name.startswith("self."):
-        given = cause.passed(name)
+        given = cause.code.passed(name)
         return given.text if given is not None and given.is_name else None
-    call = the_call(cause.line)
+    call = the_call(cause.code.line)
     owner = None if call is None else dotted(call.func)
-    if owner is None or cause.frame_name != "forward":
+    if owner is None or cause.code.name != "forward":
         return None
     return f"{owner}{name.removeprefix('self')}"
 
@@ -198,15 +198,15 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
     if not is_number(cause):
         return ()
     if ".param_groups[" in cause.source:
-        if not is_learning_rate(cause) or cause.one_group is False:
+        if not is_learning_rate(cause) or cause.code.one_group is False:
             return ()
-        unsure = "" if cause.one_group else "Where the optimizer has one group of parameters: "
+        unsure = "" if cause.code.one_group else "Where the optimizer has one group of parameters: "
         return (replace(advice, text=f"{unsure}{advice.text}") for advice in _learning_rate())
     if is_module_integer(cause):
         return _module_integer(cause)
     if cause.made_constant:
         return _as_factor(cause)
-    if cause.dynamic_false and all(map(_INTEGER.match, cause.values)):
+    if cause.code.dynamic_false and all(map(_INTEGER.match, cause.values)):
         return drop_dynamic_false(cause)
     return () if cause.dynamic is True else (*_counted_outside(cause), *condition_advice(cause))
 
@@ -223,7 +223,7 @@ def is_learning_rate(cause: Cause) -> bool:
 
 def is_module_integer(cause: Cause) -> bool:
     """Whether torch says that this is an integer attribute of a module, which it compiles in."""
-    return "allow_unspec_int_on_nn_module" in (cause.hint or "")
+    return "allow_unspec_int_on_nn_module" in (cause.guard.hint or "")
 
 
 def _learning_rate() -> Iterable[Advice]:
@@ -246,9 +246,9 @@ def sides_of_integer(cause: Cause) -> int | None:
 
     The option leaves those constant that torch reaches through a global (`G['net'].step`, torch 2.15), and all under `dynamic=False`.
     """
-    if cause.kind != "value" or not is_module_integer(cause) or is_global(cause.raw_source) or cause.dynamic_false:
+    if cause.kind != "value" or not is_module_integer(cause) or is_global(cause.guard.raw_source) or cause.code.dynamic_false:
         return None
-    function, name = None if cause.resumed else cause.function, cause.source
+    function, name = None if cause.code.resumed else cause.function, cause.source
     if function is None and (function := cause.reader) is not None and function.node.args.args:
         name = f"{function.node.args.args[0].arg}.{cause.source.rpartition('.')[2]}"
     if function is None:
@@ -278,7 +278,7 @@ def _module_integer(cause: Cause) -> Iterable[Advice]:
 
 def _as_factor(cause: Cause) -> Iterable[Advice]:
     """`x.add(y, alpha=k)` compiles `k` in; as a factor it stays symbolic."""
-    function = None if cause.library else cause.function
+    function = None if cause.code.library else cause.function
     call = None if function is None else function.only_call_with("alpha", cause.source)
     if function is None or call is None or len(call.keywords) != 1 or not call.args or not _ADDS.search(function.text(call.func)):
         return
@@ -295,11 +295,11 @@ def _as_factor(cause: Cause) -> Iterable[Advice]:
 
 def _counted_outside(cause: Cause) -> Iterable[Advice]:
     """A count that the function keeps and does not read: `STATE["n"] += 1` belongs behind the call."""
-    counted = None if cause.function is None or cause.resumed else cause.function.counted(cause.source)
-    line, kept = cause.line, None if counted is None else container_at_call(cause, cause.source)
-    if counted is None or kept is None or len(cause.entered) != 1 or not _ends_there(line) or _reads(line, kept):
+    counted = None if cause.function is None or cause.code.resumed else cause.function.counted(cause.source)
+    line, kept = cause.code.line, None if counted is None else container_at_call(cause, cause.source)
+    if counted is None or kept is None or len(cause.code.calls.entered) != 1 or not _ends_there(line) or _reads(line, kept):
         return
-    text = f"`{cause.frame_name}` only counts with `{cause.source}`, and each count is compiled separately. Delete `{counted}` there, and"
+    text = f"`{cause.code.name}` only counts with `{cause.source}`, and each count is compiled separately. Delete `{counted}` there, and"
     behind = counted.replace(cause.source, kept, 1)
     yield Advice(
         slug="count-outside",
@@ -323,14 +323,14 @@ def _reads(line: SourceLine, kept: str) -> bool:
 def condition_advice(cause: Cause) -> Iterable[Advice]:
     """A function of Python's `math` on an argument, whose result the line uses in arithmetic: each value is compiled on its own."""
     imports = USUAL if cause.function is None else cause.function.imports
-    line = parse_line(None if cause.origin is None else cause.origin.code, imports)
-    known = cause.function is not None and cause.source in (cause.parameters or ()) and not cause.function.assigns(cause.source)
-    if not known or " == " not in cause.text or any(isinstance(node, _QUESTIONS) for node in line.nodes):
+    line = parse_line(None if cause.guard.origin is None else cause.guard.origin.code, imports)
+    known = cause.function is not None and cause.source in (cause.code.calls.parameters or ()) and not cause.function.assigns(cause.source)
+    if not known or " == " not in cause.guard.text or any(isinstance(node, _QUESTIONS) for node in line.nodes):
         return
     calls = [node for node in line.nodes if _of_math(node, cause.source)]
     everywhere = () if cause.function is None else cause.function.math_calls(cause.source)
     alone = all(names_in(call) == {cause.source, "math"} for call in calls)
-    if cause.function is None or len(cause.entered) != 1 or not (cause.float32 and cause.function.meet_tensors(everywhere)):
+    if cause.function is None or len(cause.code.calls.entered) != 1 or not (cause.code.float32 and cause.function.meet_tensors(everywhere)):
         return
     if calls and alone and len(everywhere) <= len(calls) and all(isinstance(line.parent(call), ast.BinOp) for call in calls):
         done, *others = [line.text(call) for call in calls]

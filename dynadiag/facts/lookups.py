@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from dynadiag.facts.user_frames import of_last_run, source_function
 from dynadiag.model.graph import Graph, TracedInput
+from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Problem, Process, RegionCost, Run
 
 _Entry = TypeVar("_Entry", bound=Any)
@@ -57,8 +58,13 @@ def frames_by_process(run: Run) -> Mapping[int, Sequence[Frame]]:
     return _grouped(run.frames, lambda frame: frame.key.process)
 
 
+def is_in_compiled_function(line: Location, run: Run) -> bool:
+    """Whether the line is in a function of which a part was compiled."""
+    return (line.file, (line.function or "").rpartition(".")[2]) in _compiled_functions(run)
+
+
 @of_last_run
-def compiled_functions(run: Run) -> frozenset[tuple[str | None, str | None]]:
+def _compiled_functions(run: Run) -> frozenset[tuple[str | None, str | None]]:
     """File and name of each function of which a part was compiled, as a person wrote it."""
     return frozenset((frame.file, source_function(frame.name)) for frame in run.frames)
 

@@ -12,8 +12,9 @@ from math import prod
 from dynadiag.advice.recompile_reasons import reason, split_off
 from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.changes.recompile import sides_of_integer
+from dynadiag.changes.recompile_cause import Calls, CompiledCode
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.lookups import is_from_text
+from dynadiag.facts.lookups import is_from_text, is_in_compiled_function
 from dynadiag.facts.state_setters import lines_that_set
 from dynadiag.facts.user_frames import (
     entry_stack,
@@ -43,6 +44,7 @@ from dynadiag.passes.recompile_causes import (
     is_library,
     parameters,
     parts_with_parameters,
+    recorded_source,
     takes_float32,
     told_apart,
 )
@@ -122,28 +124,37 @@ def _read(code: CodeObject, run: Run, context: _Context) -> Recompiled:
     call = next(iter(_lines(code, run)), None)
     several = any(row.kind == "module" for row in table)  # then the first call is not that of each module
     varying = () if rest_was_skipped(code.frames[0], run) else varying_sizes(code.frames, table, context.shapes)
-    facts = Facts(
-        call=call,
-        entered=() if several else calling_lines(code.frames, run),
+    entered, source = () if several else calling_lines(code.frames, run), recorded_source(code.named, run)
+    compiled = CompiledCode(
+        process=code.key[0],
+        name=source_function(code.named.name),
+        calls=Calls(
+            shown=call,
+            entered=entered,
+            compiled=any(is_in_compiled_function(line, run) for line in entered),
+            inputs=inputs_of(code.frames, context.roots),
+            parameters=None if source is None else source.parameters,
+            passed_before=names_passed_before(code.frames, run),
+        ),
         library=is_library(code.named, run),
-        inputs=inputs_of(code.frames, context.roots),
-        parts=frozenset(name for frame in code.frames for name in context.parts.get(frame.id, ())),
-        varying=varying,
-        stays=sides_met(code.frames, varying, context.shapes, run) - 1 + changes_objects(code, run),
-        called=context.calls.of(code.key[0], code.named),
+        resumed=resume_line(code.named.name) is not None,
+        dynamic_false=context.calls.of(code.key[0], code.named).dynamic_false,
         split=context.splits.of(step.frame for step in code.steps),
+        varying=varying,
         one_group=has_one_group(code, run),
         float32=takes_float32(code, run),
-        passed_before=names_passed_before(code.frames, run),
-        changes=changes_of(code, run),
+        recompiles=len(code.steps),
+        stays=sides_met(code.frames, varying, context.shapes, run) - 1 + changes_objects(code, run),
     )
+    parts = frozenset(name for frame in code.frames for name in context.parts.get(frame.id, ()))
+    facts = Facts(compiled=compiled, parts=parts, changes=changes_of(code, run))
     causes = tuple(cause_of(row, code, facts, run) for row in table)
     advice = tuple(() if next(context.room, None) is None else recompile_advice(cause, run) for cause in causes)
     reasons = tuple(reason(cause) for cause in causes)
     splits = [said for cause in causes if (said := split_off(cause)) is not None or not cause.dynamic]
     split = None if None in splits else next(iter(splits), None)
     sides = prod(sides_of_integer(cause) or 1 for cause in causes)
-    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, facts.stays, sides)
+    return Recompiled(code, known, table, advice, reasons, split, recompile_limit(code, run), call, compiled.stays, sides)
 
 
 def user_line(frame: Frame, run: Run) -> Location | None:

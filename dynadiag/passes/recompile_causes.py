@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dynadiag.changes.recompile_cause import Cause, Split
+from dynadiag.changes.recompile_cause import Cause, CompiledCode, PrintedGuard, Split
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import dimension, readable, stripped
 from dynadiag.facts.lookups import is_from_text
@@ -28,7 +28,6 @@ from dynadiag.model.graph import MutationRecord
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, Frame, Run, SourceFunction
 from dynadiag.passes.break_chain import resume_frames
-from dynadiag.passes.compile_calls import Called
 from dynadiag.passes.guard_parts import FailedGuard
 from dynadiag.passes.stack_values import ON_STACK
 from dynadiag.passes.transitions import ChangedSource, CodeObject, RecompileStep
@@ -218,20 +217,13 @@ def _inside(stack: Sequence[Location]) -> Iterable[Location]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the advice for all rows of a code object is chosen by."""
+    """What the advice for all rows of a code object is chosen by.
 
-    call: Location | None
-    entered: tuple[Location, ...]
-    library: bool
-    inputs: frozenset[str]
+    `parts` are its attributes that are modules, `changes` what its calls change of Python's objects.
+    """
+
+    compiled: CompiledCode
     parts: frozenset[str]
-    varying: tuple[tuple[str, int], ...]
-    stays: int
-    called: Called
-    split: Split | None
-    one_group: bool | None
-    float32: bool
-    passed_before: frozenset[str]
     changes: Changes
 
 
@@ -254,39 +246,22 @@ def cause_of(row: ChangedSource, code: CodeObject, facts: Facts, run: Run) -> Ca
     made_constant = any(
         "remove_tensorify_specialized_graphargs" in f"{failed_guard.text} {failed_guard.origin}" for failed_guard in row.guards
     )
+    hint = next((guard.hint for guard in row.guards if guard.hint), None)
     return Cause(
+        code=facts.compiled,
+        guard=PrintedGuard(raw_source=guard.raw_source, text=guard.text, hint=hint, origin=origin),
         kind="module" if row.source == "module" and is_module_entry(code.named.file) else row.kind,
         source=row.source,
-        process=code.key[0],
-        raw_source=guard.raw_source,
         values=row.values,
-        hint=next((guard.hint for guard in row.guards if guard.hint), None),
-        text=guard.text,
-        call=facts.call,
-        entered=facts.entered,
-        library=facts.library,
-        foreign=_foreign(row, code.named, facts, run),
-        split=facts.split,
-        inputs=facts.inputs,
-        varying=facts.varying,
-        parameters=None if (whole := _source(code.named, run)) is None else whole.parameters,
-        resumed=resume_line(code.named.name) is not None,
-        dynamic_false=facts.called.dynamic_false,
+        foreign=_foreign(row, code.named, facts.compiled, run),
         on_parameter=any("Guard failed on a parameter" in guard.text for guard in row.guards),
         dynamic=False if made_constant else (row.dynamic_since is not None) if code.symbols else None,
         made_constant=made_constant,
-        one_group=facts.one_group,
-        float32=facts.float32,
-        passed_before=facts.passed_before,
         beside=changed_beside(guard.raw_source, facts.changes, _tensor_names(run)),
         set_at=row.set_at,
         parameter=static_parameter(row, code, run),
-        stays=facts.stays,
-        recompiles=len(code.steps),
-        origin=origin,
         function=_function(code.named, origin, parts, run),
         reader=_reader(row.source.rpartition(".")[2], origin, parts, run),
-        frame_name=source_function(code.named.name),
     )
 
 
@@ -422,7 +397,7 @@ def _groups(run: Run) -> Mapping[str, set[str]]:
 _GROUP = re.compile(r"\.param_groups\[(\d+)\]")
 
 
-def _source(frame: Frame, run: Run) -> Function | None:
+def recorded_source(frame: Frame, run: Run) -> Function | None:
     """The compiled function as recorded."""
     if frame.file is None or frame.line is None:
         return None
@@ -431,7 +406,7 @@ def _source(frame: Frame, run: Run) -> Function | None:
 
 def _function(frame: Frame, origin: Location | None, parts: frozenset[str], run: Run) -> Function | None:
     """The compiled function as recorded, if it is what read the source."""
-    found = _source(frame, run)
+    found = recorded_source(frame, run)
     found = None if found is None else replace(found, parts=parts)
     if found is None or frame.file is None or frame.line is None or origin is None or origin.line is None:
         return found
@@ -451,18 +426,18 @@ _ANYWHERE = frozenset(
 )
 
 
-def _foreign(row: ChangedSource, frame: Frame, facts: Facts, run: Run) -> bool:
+def _foreign(row: ChangedSource, frame: Frame, code: CompiledCode, run: Run) -> bool:
     """Whether what changed is a library's: not an argument of a call that the user's own line makes, nor read by the user's own code."""
     if row.kind in _ANYWHERE or ".param_groups[" in row.source:  # the learning rate is the user's, though torch reads it
         return False
     readers = [place for guard in row.guards[:1] for place in guard.stack if not is_torchs_file(place.file)]
     if readers and is_own_file(readers[-1].file, run) and not is_generated(readers[-1]):
-        return facts.split is not None and row.source.startswith(ON_STACK)
-    if facts.library and not is_module_entry(frame.file):
-        entered_by_library = bool(frame.callers) and not facts.entered
+        return code.split is not None and row.source.startswith(ON_STACK)
+    if code.library and not is_module_entry(frame.file):
+        entered_by_library = bool(frame.callers) and not code.calls.entered
         parts = [part for part in re.split(r", (?![^\[(]*[\])])", row.source) if part]
         plain = all(_PLAIN.match(part) for part in parts) and row.kind not in ("function", "identity")
-        return entered_by_library or not plain or facts.split is not None
-    if facts.split is not None and row.source.startswith(ON_STACK):
+        return entered_by_library or not plain or code.split is not None
+    if code.split is not None and row.source.startswith(ON_STACK):
         return True
     return bool(readers) and ("." in row.source or "[" in row.source) and not _PLAIN.match(row.source)

@@ -1,13 +1,14 @@
 """Recompile advice: only what the recorded lines establish, as code that can be pasted."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from dynadiag.advice.recompile_reasons import reason, split_off, split_reason
 from dynadiag.advice.recompiles import recompile_advice
-from dynadiag.changes.recompile_cause import Cause, Split
+from dynadiag.changes.recompile_cause import Calls, Cause, CompiledCode, PrintedGuard, Split
 from dynadiag.facts.guard_sources import dimension
+from dynadiag.facts.lookups import is_in_compiled_function
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileKey, Frame, Run, RunInfo
 from dynadiag.source.call_arguments import the_call
@@ -19,11 +20,17 @@ FILE = "/home/me/train.py"
 EMPTY = Run(info=RunInfo())
 
 
-def cause(kind, source, *, code=None, text=None, **facts):
+def cause(kind, source, *, code=None, text=None, printed="", **facts):
     function = None if text is None else replace(parse_function(text), parts=frozenset({"lin"}))
-    facts = {"function": function, "parameters": None if function is None else function.parameters, "frame_name": "step"} | facts
     lines = () if code is None else tuple(Location(FILE, 9 + n, "main", one) for n, one in enumerate(code.split("\n")))
-    return Cause(kind=kind, source=source, process=0, entered=lines, **({"raw_source": source} | facts))
+    facts = {"function": function, "parameters": None if function is None else function.parameters, "raw_source": source} | facts
+
+    def of(part):
+        return {item.name: facts.pop(item.name) for item in fields(part) if item.name in facts}
+
+    calls, guard = Calls(entered=lines, **of(Calls)), PrintedGuard(text=printed, **of(PrintedGuard))
+    compiled = CompiledCode(process=0, calls=calls, **({"name": "step"} | of(CompiledCode)))
+    return Cause(kind=kind, source=source, code=compiled, guard=guard, **facts)
 
 
 def caused(kind, source, *, run=EMPTY, **facts):
@@ -137,7 +144,8 @@ def test_every_line_that_calls_gets_the_mark_or_none():
 
 def test_no_mark_is_put_into_code_that_is_compiled_itself():
     frame = Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="main", file=FILE, line=3, outcome="broke")
-    assert not resized(code="y = f(x)", run=Run(info=RunInfo(), frames=(frame,)))
+    assert is_in_compiled_function(Location(FILE, 9, "main"), Run(info=RunInfo(), frames=(frame,)))
+    assert not resized(code="y = f(x)", compiled=True)
     assert not resized(code="y = f(x)", resumed=True)
 
 
@@ -153,7 +161,7 @@ def test_dynamic_false_is_left_out_where_several_sizes_came():
     assert [one.slug for one in caused("value", "k", values=("4", "8", "9"), **facts)] == ["drop-dynamic-false"]
     assert not caused("value", "k", values=("0.5", "1.5", "2.5"), **facts)
     assert not caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True)  # the source is not known
-    assert caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True, frame_name="<lambda>")
+    assert caused("size", "x.size(0)", values=("4", "8", "9"), dynamic_false=True, name="<lambda>")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,7 @@ GROWS = "def forward(self, x):\n    h = self.lin(x)\n    self.seen.append(h.deta
 )
 def test_what_is_appended_is_handed_out_only_where_nothing_reads_the_list(text, advised):
     """Followed on a sampler: the append was taken out, and each length was compiled as before, since a sum reads them all."""
-    facts = {"values": ("0", "1", "2"), "raw_source": "len(L['self'].seen)", "frame_name": "forward"}
+    facts = {"values": ("0", "1", "2"), "raw_source": "len(L['self'].seen)", "name": "forward"}
     found = caused("length", "len(self.seen)", code="y = model(x)", text=text, **facts)
     assert [one.after for one in found] == (["y, appended = model(x)\nmodel.seen.append(appended)"] if advised else [])
     assert not advised or "write `return h * 2, h.detach()` for `return h * 2`" in found[0].text
@@ -319,7 +327,7 @@ def math_outside(*body, origin=None, **facts):
     text = "\n    ".join(("def forward(self, x, sigma):", *body))
     line = Location(FILE, 12, "forward", origin or body[0])
     given = {"values": ("(0.001 + sigma) == 4.55",), "text": text, "code": "y = model(x, 0.5)", "float32": True} | facts
-    return recompile_advice(replace(cause("condition", "sigma", origin=line, **given), text="(0.001 + sigma) == 4.55"), EMPTY)
+    return caused("condition", "sigma", origin=line, printed="(0.001 + sigma) == 4.55", **given)
 
 
 def test_a_number_that_only_math_takes_is_computed_before_the_call_where_torch_names_its_value():
@@ -327,7 +335,7 @@ def test_a_number_that_only_math_takes_is_computed_before_the_call_where_torch_n
     line = Location(FILE, 12, "forward", "return x * math.exp(sigma)")
     given = {"values": ("0.1", "0.2", "0.3"), "code": "y = model(x, 0.5)", "float32": True, "dynamic": False}
     text = "def forward(self, x, sigma):\n    return x * math.exp(sigma)"
-    found = recompile_advice(replace(cause("value", "sigma", origin=line, text=text, **given), text="sigma == 0.1"), EMPTY)
+    found = caused("value", "sigma", origin=line, text=text, printed="sigma == 0.1", **given)
     assert [one.slug for one in found] == ["math-outside"] and "`torch.tensor(math.exp(sigma))`" in found[0].text
 
 
@@ -335,7 +343,7 @@ def test_an_append_is_told_without_an_edit_where_the_call_is_a_part_of_a_stateme
     line = Location(FILE, 12, "step", 'history.append("step")')
     text = 'def step(x):\n    history.append("step")\n    return x + 1'
     given = {"values": ("0", "1", "2"), "code": "for _ in range(3): step(torch.ones(2))", "raw_source": "len(G['history'])"}
-    (advice,) = recompile_advice(replace(cause("length", "len(history)", origin=line, text=text, **given), frame_name="step"), EMPTY)
+    (advice,) = caused("length", "len(history)", origin=line, text=text, **given)
     assert (advice.slug, advice.after) == ("append-outside", None)
     assert 'delete `history.append("step")`' in advice.text and "`history.append(...)` behind the call" in advice.text
 
@@ -423,10 +431,10 @@ def test_a_model_that_generates_makes_caches_of_its_own():
     size = {"values": ("5", "6"), "library": True}
     source = "kwargs['past_key_values'].layers[0].keys.size(2)"
     line = Location(FILE, 9, "main", "out = model.generate(ids, max_new_tokens=5)")
-    assert [one.slug for one in caused("size", source, call=replace(line, code="out = model(ids)"), **size)] == ["static-cache"]
-    assert not caused("size", source, call=line, **size)
+    assert [one.slug for one in caused("size", source, shown=replace(line, code="out = model(ids)"), **size)] == ["static-cache"]
+    assert not caused("size", source, shown=line, **size)
     first_use = {"values": ("False", "True"), "library": True}  # of a StaticCache
-    assert not caused("value", "cache.layers[0].is_initialized", call=replace(line, code="out = model(ids)"), **first_use)
+    assert not caused("value", "cache.layers[0].is_initialized", shown=replace(line, code="out = model(ids)"), **first_use)
 
 
 @pytest.mark.parametrize("kind", ["size", "value", "length", "condition", "type", "requires_grad"])
