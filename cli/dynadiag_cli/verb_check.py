@@ -112,7 +112,7 @@ def check(
     compiled.
     """
     from dynadiag.gate import formats
-    from dynadiag.gate.ci_formats import junit, sarif
+    from dynadiag.gate.formats import junit, sarif
     from dynadiag.gate.options import configured
     from dynadiag.gate.session import checked, with_usable_baseline
     from dynadiag.render.sanitise import clean

@@ -15,8 +15,7 @@ from dynadiag.capture.compiled_calls import After, Before, CompiledCallable, Com
 from dynadiag.capture.reach import Mode, RandomStates
 from dynadiag.capture.script import ScriptEndedError, run_script
 from dynadiag.errors import UsageError
-from dynadiag.torch_compat.trace.dispatched import count_dispatched
-from dynadiag.torch_compat.trace.profile_events import profiler_runs, start_profiler, stop_profiler
+from dynadiag.torch_compat.trace.profile_events import count_dispatched, profiler_runs, start_profiler, stop_profiler
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,7 @@ from dynadiag.changes.all_breaks import PACKED, READS, SIZES, AllBreaks, all_bre
 from dynadiag.changes.kinds import kind_of
 from dynadiag.changes.library_guards import Step, steps_of
 from dynadiag.changes.replayed import unheard
-from dynadiag.facts.excluded import excluded_at
-from dynadiag.facts.lookups import compiled_in_epochs, process_of
+from dynadiag.facts.lookups import compiled_in_epochs, excluded_at, process_of
 from dynadiag.facts.user_frames import (
     is_own_file,
     is_standard_library,

@@ -13,9 +13,8 @@ from dynadiag.errors import NothingFoundError
 from dynadiag.facts.fingerprint import functions_of, matched
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.program_end import failure_of, refuse_failed_start, refuse_missing_torch
-from dynadiag.facts.rank_words import difference_in_words, group_in_words
 from dynadiag.facts.user_frames import project_path, source_function
-from dynadiag.facts.wording import plural, script_arguments
+from dynadiag.facts.wording import difference_in_words, group_in_words, plural, script_arguments
 from dynadiag.model import codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dynadiag.facts.user_frames import of_last_run, source_function
+from dynadiag.facts.statements import parsed_module
+from dynadiag.facts.user_frames import is_own_file, of_last_run, own_frame, source_function
 from dynadiag.model.graph import Graph, TracedInput
 from dynadiag.model.location import Location
-from dynadiag.model.run import Frame, Problem, Process, RegionCost, Run
+from dynadiag.model.run import BreakEvent, Frame, Problem, Process, RegionCost, Run
+from dynadiag.torch_state import SETTERS
 
 _Entry = TypeVar("_Entry", bound=Any)
 _Key = TypeVar("_Key")
@@ -134,3 +138,52 @@ def config_value(run: Run, process: int, area: str, option: str) -> object | Non
     """The non-default value of an option (`area`: dynamo, functorch, inductor), or None when it had its default or is not known."""
     found = process_of(run, process)
     return None if found is None else found.config.get(area, {}).get(option)
+
+
+# The user's own lines that set a state of torch which compiled code is guarded on.
+
+
+def lines_that_set(state: str, run: Run) -> tuple[Location, ...]:
+    """The recorded lines with a call that sets this state, in the order of their files; empty where none was recorded."""
+    names = SETTERS.get(state, ())
+    found = [
+        Location(file, line, None, text)
+        for (file, line), text in (run.blocks.items() if names else ())
+        if "\n" not in text and is_own_file(file, run) and _calls(text, names)
+    ]
+    return tuple(sorted(found, key=lambda location: (location.file, location.line or 0)))
+
+
+def _calls(text: str, names: tuple[str, ...]) -> bool:
+    tree = parsed_module(text) or parsed_module(f"{text} pass")
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
+    return any((call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")) in names for call in calls)
+
+
+# Functions of the user's that `torch.compiler.disable` excludes, which compiled code came to through a library (a hook, a callback).
+
+_IDS = frozenset(("GB0098", "GB0099"))
+_REFUSED = re.compile(r"<(?:function|bound method) (?P<name>[\w.<>]+) (?:at 0x|of )")
+_NAME = re.compile(r"(?P<name>\S+) is disabled(?:: |\Z)")
+
+
+def excluded_at(event: BreakEvent, run: Run) -> Location | None:
+    """Where the user excludes the function that torch names in this break; None for other breaks and for functions of libraries."""
+    if event.gb_id not in _IDS or (named := _REFUSED.search(event.context or "")) is None:
+        return None
+    frame = run.frame(event.frame)
+    return None if frame is None else _excluded(run).get((frame.key.process, named["name"]))
+
+
+@of_last_run
+def _excluded(run: Run) -> Mapping[tuple[int, str], Location | None]:
+    """The lines of the user's that exclude functions, by process and name; None for a name with several."""
+    found: dict[tuple[int, str], Location | None] = {}
+    for problem in run.problems:
+        named = _NAME.match(problem.text) if problem.kind == "disabled" else None
+        # The call of `disable` itself: below it is only torch's way to it.
+        place = own_frame(problem.stack[-1:], run) if named is not None else None
+        if named is not None and place is not None:
+            key = (problem.process, named["name"])
+            found[key] = place if found.get(key, place) == place else None
+    return found

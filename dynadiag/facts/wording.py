@@ -1,4 +1,4 @@
-"""Short texts for places, frames, ranks and counts, the same wherever a finding or an advice is worded."""
+"""Short texts for places, frames, ranks, groups of ranks and counts, the same wherever a finding or an advice is worded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from dynadiag.facts.lookups import process_of
 from dynadiag.facts.user_frames import resume_line, source_function
-from dynadiag.model.digest import rank_numbers
+from dynadiag.model.digest import FirstDifference, RankGroup, rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
-from dynadiag.model.words import base_name, listed, plural, short_place, unique
+from dynadiag.model.sentences import base_name, listed, plural, short_place, unique
 
 __all__ = [
     "NO_RECORDS",
@@ -88,3 +88,34 @@ def notebook_of(run: Run) -> str | None:
     command = run.info.command or ()
     runs = any(base_name(word) in ("jupyter", "jupyter-execute") for word in command[:2])
     return next((word for word in command if word.endswith(".ipynb")), None) if runs else None
+
+
+# Words for groups of ranks and for where they first differ.
+
+_DAY_S = 86_400
+
+
+def group_in_words(group: RankGroup) -> str:
+    """The ranks of a group: "rank 512", "ranks 0 to 511, 513 to 1023"."""
+    return f"rank{'s' if len(group.ranks) > 1 else ''} {rank_numbers(group.ranks)}"
+
+
+def difference_in_words(first: FirstDifference) -> str:
+    """What happened, in which call, after how much that was the same, and what happened elsewhere."""
+    here = _one_sentence(first.here) or "nothing more"
+    there = _one_sentence(first.there) or ("the options of the others" if first.kind == "settings" else "nothing more")
+    call = "" if first.call is None else f" in call {first.call:,}"
+    if first.kind == "settings":
+        return f"{here} instead of {there}"
+    at = "" if not first.at else f", at {_clock(first.at)}"
+    return f"{here}{call}, where the others have {there} (after {plural(first.before, 'equal event')}{at})"
+
+
+def _one_sentence(text: str | None) -> str:
+    """Torch's words of a guard that failed: "size mismatch at index 0. expected 8, actual 7"."""
+    return (text or "").replace(". expected ", ": expected ")
+
+
+def _clock(at: float) -> str:
+    seconds = int(at % _DAY_S)
+    return f"{seconds // 3600:02}:{seconds % 3600 // 60:02}:{seconds % 60:02}"

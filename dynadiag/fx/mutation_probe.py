@@ -22,8 +22,7 @@ from dynadiag.fx.inputs import FILLINGS, InputSpec, aliases_of, fake_from_spec, 
 from dynadiag.fx.mutation_records import InputMutation, ProbeResult, Where, WriteKind, WriteSite
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.fx.running import missing_device
-from dynadiag.torch_compat.dispatch.state import fake_mode_for, kept_global_state
-from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import fake_mode_for, fake_process_groups, kept_global_state
 from dynadiag.torch_compat.dispatch.writes import WriteWatch, storage_bytes, storages
 
 _LARGEST_REAL_BYTES = 64 * 1024 * 1024

@@ -28,8 +28,7 @@ from dynadiag.model.graph import Graph
 from dynadiag.model.mutations import AotMetadata
 from dynadiag.model.run import Run
 from dynadiag.torch_compat.aot.refusal import aot_refusal
-from dynadiag.torch_compat.dispatch.state import kept_global_state
-from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import fake_process_groups, kept_global_state
 
 LONGEST_S = 30.0
 _SMALLEST = """class GraphModule(torch.nn.Module):

@@ -12,8 +12,7 @@ from dynadiag.errors import shorten
 from dynadiag.fx.inputs import FILLINGS, Filling, SizeFactors
 from dynadiag.fx.rebuild import RebuildOptions, Rebuilt, rebuild
 from dynadiag.fx.spelling import DEVICE_KINDS
-from dynadiag.torch_compat.dispatch.state import fake_mode_for
-from dynadiag.torch_compat.dispatch.surroundings import quiet, surroundings
+from dynadiag.torch_compat.dispatch.state import fake_mode_for, quiet, surroundings
 
 LARGEST_REAL_BYTES = 256 * 1024 * 1024
 OTHER_FACTORS: tuple[SizeFactors, ...] = ("equal", "falling")

@@ -20,7 +20,7 @@ from dynadiag.fx.inputs import Filling, InputSpec, contiguous_stride, elements, 
 from dynadiag.fx.rebuild import Rebuilt
 from dynadiag.model.difference import Difference
 from dynadiag.parity.scenarios import Arranged, Pair, Scenario
-from dynadiag.torch_compat.dispatch.surroundings import quiet, surroundings
+from dynadiag.torch_compat.dispatch.state import quiet, surroundings
 from dynadiag.torch_compat.dynamo import compiling, replaying
 
 _ASPECTS = {"value": "values", "alias": "aliasing"}

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from dynadiag.advice.graph_breaks import MOST_FIXES, advised
 from dynadiag.changes.break_context import leaves_out
-from dynadiag.facts.excluded import excluded_at
 from dynadiag.facts.fingerprint import Subject, fingerprint, numbered
-from dynadiag.facts.lookups import kept_graphs, process_of
+from dynadiag.facts.lookups import excluded_at, kept_graphs, process_of
 from dynadiag.facts.user_frames import entry_stack, is_own_file, joined_stack, of_last_run, own_entry, own_frame, source_function
 from dynadiag.facts.wording import plural, unique
 from dynadiag.model import codes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynadiag.facts.complex_operators import complex_operators
+from dynadiag.facts.compiled_work import complex_operators
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import frame_ranks, listed, plural, unique

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynadiag.advice.eager_parts import compile_part
+from dynadiag.advice.fallbacks import compile_part
 from dynadiag.facts.compiled_work import compiled_work, eager_parts
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.user_frames import own_frame

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.launcher import first_failed
-from dynadiag.facts.rank_words import difference_in_words, group_in_words
-from dynadiag.facts.wording import plural
+from dynadiag.facts.wording import difference_in_words, group_in_words, plural
 from dynadiag.model import codes
 from dynadiag.model.clauses import Effect, Happened
 from dynadiag.model.digest import FirstDifference, RankComparison, RankGroup
@@ -117,3 +116,20 @@ def _finding(
         evidence=(),
         rank=(float(Priority.RANKS_DIFFER if code == codes.RANK_TROUBLE else Priority.RANKS_APART), -1e6, -float(_FIRST.get(code, 0))),
     )
+
+
+# What torchrun says of the ranks that it started: the first that failed, as it saw it.
+
+_FIRST_FAILED = re.compile(
+    r"Root Cause \(first observed failure\):\s*\[\d{1,6}\]:[^\[]{0,400}?\brank\s*: (\d{1,6})\b"
+    r"[^\[]{0,200}?\bexitcode\s*: (-?\d{1,5})\b[^\n(]*(?:\(pid: \d{1,9}\))?[^\n(]*(?:\((SIG\w{1,12})\))?"
+)  # the text of torch.distributed.elastic.multiprocessing.errors.ChildFailedError, 2.6 to 2.15
+
+
+def first_failed(run: Run) -> tuple[int, str] | None:
+    """The rank that torchrun saw fail first, with how in words; None where no process of the run says so."""
+    for problem in run.problems:
+        found = _FIRST_FAILED.search(problem.text) if problem.kind == "uncaught" and "ChildFailedError" in problem.text[:200] else None
+        if found is not None:
+            return int(found[1]), f"by {found[3]}" if found[3] else f"with exit status {found[2]}"
+    return None

@@ -14,8 +14,7 @@ from dynadiag.advice.recompiles import limit_advice, recompile_advice
 from dynadiag.changes.recompile import sides_of_integer
 from dynadiag.changes.recompile_cause import Calls, CompiledCode
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.lookups import is_from_text, is_in_compiled_function
-from dynadiag.facts.state_setters import lines_that_set
+from dynadiag.facts.lookups import is_from_text, is_in_compiled_function, lines_that_set
 from dynadiag.facts.user_frames import (
     entry_stack,
     function_words,

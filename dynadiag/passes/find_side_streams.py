@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dynadiag.advice.streams import STREAMS_OUTSIDE
+from dynadiag.advice.uncaught import STREAMS_OUTSIDE
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.cuda_graphs import backend_of
 from dynadiag.facts.fingerprint import Subject, fingerprint

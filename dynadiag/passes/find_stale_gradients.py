@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from dynadiag.advice.stale_gradients import NEW_TENSOR
+from dynadiag.advice.uncaught import NEW_TENSOR
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.graph_writes import is_write
 from dynadiag.facts.wording import frame_ranks, plural, short_place, unique

@@ -13,7 +13,7 @@ from dynadiag.model.difference import Difference
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, ParityWrite
 from dynadiag.model.run import Run
-from dynadiag.passes.lost_handlers import lost_handler
+from dynadiag.passes.find_uncaught import lost_handler
 
 _METADATA = frozenset(("shape", "stride", "dtype", "device", "requires_grad", "missing"))
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dynadiag.private_view.attributes import kind_of, set_attributes
-from dynadiag.private_view.file_bytes import copy_bytes
+from dynadiag.private_view.attributes import copy_bytes, kind_of, set_attributes
 from dynadiag.private_view.kernel import file_handle
 from dynadiag.private_view.undo import forget, noted
 

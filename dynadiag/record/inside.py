@@ -17,7 +17,7 @@ from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.dispatch import own_operators
-from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, registry, switches
+from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
@@ -169,7 +169,7 @@ class Recorder:
             self._function_compiled(log, metadata["dynamo_start"], again=bool(metadata.get("frame_compile_id")))
             return
         if isinstance(payload, str) and ("artifact" in metadata or "compilation_metrics" in metadata):
-            for entry in registry.entries_named_in(payload):
+            for entry in options.entries_named_in(payload):
                 if log.once(entry["gb_id"]):
                     log.artifact("dynadiag_registry", entry, {})
                 self._sources(log, stacks.statements_named_in(payload))

@@ -33,8 +33,7 @@ from dynadiag.reduce.graphs.loading import load_capture
 from dynadiag.reduce.graphs.observing import calls_of
 from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
 from dynadiag.reduce.graphs.setting import Setting
-from dynadiag.reduce.reproducer.concluding import ConcludeOptions, Conclusion, conclude
-from dynadiag.reduce.reproducer.finishing import FinishOptions, finish
+from dynadiag.reduce.reproducer.finishing import ConcludeOptions, Conclusion, FinishOptions, conclude, finish
 from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
 from dynadiag.reduce.reproducer.result_files import write_json
 from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show

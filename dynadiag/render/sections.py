@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynadiag.facts.rank_words import difference_in_words
+from dynadiag.facts.wording import difference_in_words
 from dynadiag.model.digest import RankGroup, rank_numbers
 from dynadiag.model.graph import Graph
 from dynadiag.model.report import Fallback, FrameTime, GraphBreak, Mutation, RankDifference, Report, Transition

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import socket
+import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from dynadiag.masking import NAMED, secret_values
 from dynadiag.model.report import Report
 from dynadiag.model.run import Run
 from dynadiag.render import chrome_trace, document_json, json_report, pictures
+from dynadiag.render import svg as wall
 from dynadiag.render.document import Document
 from dynadiag.render.html import report_page, result_page
 from dynadiag.scratch import scratch
@@ -29,7 +31,6 @@ from dynadiag.share import form, repository
 from dynadiag.share.form import Removed
 from dynadiag.share.involved import involved
 from dynadiag.share.redaction import Redactor
-from dynadiag.share.svg import redacted_svg
 from dynadiag.share.trace_logs import LogWriter, log_name, write_marker
 from dynadiag.trace.sources import Sources, find_sources, shown
 
@@ -256,3 +257,30 @@ def _zipped(members: Mapping[str, _Member]) -> tuple[bytes, tuple[str, ...]]:
             else:
                 archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED)
     return stream.getvalue(), tuple(left_out)
+
+
+# A drawing of ours without private details: its texts replaced, and all of it written again through the same wall.
+
+_LONGEST = 16 << 20
+
+
+def redacted_svg(text: str, redactor: Redactor) -> str:
+    """The drawing with redacted texts; what is none of ours becomes an empty picture that says so."""
+    try:
+        if len(text) > _LONGEST or "<!" in text:
+            raise ValueError("no drawing of ours")
+        root = ElementTree.fromstring(text)
+        said = {"title": "", "desc": ""}
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+            element.text = redactor.text(element.text, "picture") if element.text else None
+            element.tail = None
+            if element.tag in said and not said[element.tag]:
+                said[element.tag] = element.text or ""
+        for element in [item for item in root if item.tag in ("title", "desc", "style")]:
+            root.remove(element)
+        for name in ("role", "xmlns"):
+            root.attrib.pop(name, None)
+        return wall.sealed(root, said["title"], said["desc"])
+    except (ElementTree.ParseError, ValueError):
+        return f'<svg xmlns="{wall.NAMESPACE}" width="10" height="10"><title>left out: not a drawing of dynadiag</title></svg>'

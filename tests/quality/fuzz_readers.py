@@ -137,7 +137,7 @@ def explain(path: Path, _: Path, chance: random.Random) -> str | None:
 def check(path: Path, _: Path, chance: random.Random) -> str | None:
     """The outcome of a gate in each of its formats."""
     from dynadiag.gate import formats
-    from dynadiag.gate.ci_formats import junit, sarif
+    from dynadiag.gate.formats import junit, sarif
     from dynadiag.gate.options import GateOptions
     from dynadiag.gate.session import checked
     from dynadiag.runs import refuse_damaged

@@ -26,7 +26,7 @@ from dynadiag.reduce.graphs.running import eager_values, impossible
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.scratch import scratch
 from dynadiag.torch_compat.dispatch.saved_values import from_saved, to_saved
-from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import fake_process_groups
 from dynadiag.torch_compat.inductor.cpp_answers import errors_too
 
 

@@ -28,7 +28,7 @@ from dynadiag.reduce.graphs.inputs import make_values
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dispatch.live_call import RandomState
-from dynadiag.torch_compat.dispatch.surroundings import surroundings as around_a_call
+from dynadiag.torch_compat.dispatch.state import surroundings as around_a_call
 from dynadiag.torch_compat.dynamo import compiling
 from dynadiag.torch_compat.inductor.inner import inner_compiled, inner_options
 from dynadiag.torch_compat.pytree import tree_leaves

@@ -14,9 +14,16 @@ from typing import Any
 
 from dynadiag.torch_compat.dynamo.switches import target_name
 from dynadiag.torch_compat.trace import structured
-from dynadiag.torch_compat.trace.dispatched import GLUE, GRAPH, count_dispatched
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch, disguise
-from dynadiag.torch_compat.trace.profile_events import profiler_runs, profiler_starts, start_profiler, stop_profiler
+from dynadiag.torch_compat.trace.profile_events import (
+    GLUE,
+    GRAPH,
+    count_dispatched,
+    profiler_runs,
+    profiler_starts,
+    start_profiler,
+    stop_profiler,
+)
 
 SETTER = "_maybe_set_eval_frame"
 _MOST_FUNCTIONS = 64

@@ -4,8 +4,7 @@ import ast
 
 import pytest
 
-from dynadiag.advice.mutation_lines import out_of_place
-from dynadiag.advice.mutations import mutation_advice
+from dynadiag.advice.mutations import mutation_advice, out_of_place
 from dynadiag.model.report import Mutation
 from dynadiag.model.run import Run, RunInfo
 from dynadiag.source.line import parse_line

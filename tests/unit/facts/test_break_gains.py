@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dynadiag.facts.break_gains import BreakGains
 from dynadiag.facts.gaps import OUTSIDE, find_gaps
 from dynadiag.model.compiled import Timeline
+from dynadiag.passes.break_costs import BreakGains
 from dynadiag.trace.timelines import timeline_from
 
 TIMELINES = Path(__file__).parents[2] / "corpus" / "timelines"

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag.gate import formats
-from dynadiag.gate.ci_formats import junit, sarif
-from dynadiag.gate.formats import Shown
+from dynadiag.gate.formats import Shown, junit, sarif
 from dynadiag.gate.result import GateResult, Limit, Problem
 from dynadiag.model import Location
 

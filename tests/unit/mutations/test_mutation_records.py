@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag import trace
-from dynadiag.trace.aot_metadata import read_aot_metadata
-from dynadiag.trace.payloads import read_probe, read_side_effects
+from dynadiag.trace.payloads import read_aot_metadata, read_probe, read_side_effects
 
 AOT = """ViewAndMutationMeta(input_info=[InputAliasInfo(is_leaf=True,
                                               mutates_data=True,

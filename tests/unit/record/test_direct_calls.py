@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dynadiag.torch_compat.trace.direct_calls import direct_call
+from dynadiag.torch_compat.trace.eager_methods import direct_call
 
 
 class Taken:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dynadiag.torch_compat.trace.dispatched import GRAPH, count_dispatched
+from dynadiag.torch_compat.trace.profile_events import GRAPH, count_dispatched
 
 REGION = "Torch-Compiled Region: "
 KNOWN = {"aten::add", "aten::to", "aten::item", "lib::op", "profiler::_record_function_enter_new"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dynadiag.import_watcher import ImportWatcher
 from dynadiag.record import directory, settings, writer
-from dynadiag.record.supervisor import StabilityWatch
+from dynadiag.record.stability import StabilityWatch
 from dynadiag.torch_compat.trace.hooks import Hooks
 from dynadiag.torch_compat.trace.profile_events import read_events, summarise
 

@@ -6,7 +6,7 @@ import pytest
 
 from dynadiag.reduce.core.failure import Failure
 from dynadiag.reduce.reproducer import bug_report
-from dynadiag.reduce.reproducer.script_file import Header, reproducer
+from dynadiag.reduce.reproducer.script_outcome import Header, reproducer
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.render.markdown_text import document
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dynadiag.masking import MASK
 from dynadiag.model.run import Run, RunInfo
+from dynadiag.share.bundle import redacted_svg
 from dynadiag.share.involved import LEFT_OUT, Involved
 from dynadiag.share.redaction import Redactor
-from dynadiag.share.svg import redacted_svg
 
 
 def redacted(*texts):

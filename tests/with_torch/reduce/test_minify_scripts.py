@@ -13,8 +13,7 @@ import torch
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.reduction import Options
 from dynadiag.reduce.core.verdict import Verdict
-from dynadiag.reduce.reproducer.script_file import Header, reproducer
-from dynadiag.reduce.reproducer.script_outcome import prove, shows
+from dynadiag.reduce.reproducer.script_outcome import Header, prove, reproducer, shows
 from dynadiag.reduce.script_worker import warm_up
 from dynadiag.reduce.scripts.guarding import Guard
 from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, see

@@ -13,8 +13,8 @@ from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.inputs import TensorInput, contiguous_stride, from_value, make_values
 from dynadiag.reduce.graphs.passes import ALL_PASSES
 from dynadiag.reduce.graphs.passes.shrink_bodies import shrink_bodies
+from dynadiag.reduce.graphs.passes.shrink_dimensions import resized
 from dynadiag.reduce.graphs.passes.surroundings import drop_configs
-from dynadiag.reduce.graphs.resizing import resized
 
 
 def minified(function, inputs, interesting, trace=torch.fx.symbolic_trace):

@@ -9,8 +9,7 @@ import torch._dynamo  # noqa: F401 - the children have it then
 
 from dynadiag.errors import NothingFoundError
 from dynadiag.reduce.core.reduction import Options
-from dynadiag.reduce.reproducer.script_file import Header, reproducer
-from dynadiag.reduce.reproducer.script_outcome import prove
+from dynadiag.reduce.reproducer.script_outcome import Header, prove, reproducer
 from dynadiag.reduce.scripts.program import parsed
 from dynadiag.reduce.scripts.reduction import confirm
 

@@ -18,7 +18,7 @@ from dynadiag.reduce.graphs.reduction import ReductionOptions, reduce_graph
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 from dynadiag.reduce.reproducer.proving import run_in_child
 from dynadiag.reduce.sources.torch_repro import capture_script
-from dynadiag.torch_compat.dispatch.surroundings import fake_process_groups
+from dynadiag.torch_compat.dispatch.state import fake_process_groups
 from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
