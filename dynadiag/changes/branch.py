@@ -25,7 +25,7 @@ from dynadiag.changes.message import LOGGER, LOGGER_METHODS
 from dynadiag.errors import EditError
 from dynadiag.model.report import Advice
 from dynadiag.source.effects import blocks_around, breaks_beside, catches, written_later
-from dynadiag.source.imports import USUAL, make_canonical, spelled
+from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted, parse_line
 from dynadiag.source.memory import has_other_name, is_new, kept_elsewhere, reads_of_this
 from dynadiag.source.place import Place
@@ -412,8 +412,7 @@ def why_not_differentiated(branch: Branch) -> str | None:
 
 def branch_at(text: str, row: int) -> Place:
     """The line at a row (from 1) of a module in its function. Raises EditError where that is none, or writes names of another scope."""
-    tree = ast.parse(text)
-    imports = make_canonical(tree, USUAL)
+    tree, imports = parse_canonical(text)
     inside = [node for node in nodes_in(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     around = [node for node in inside if node.lineno <= row <= (node.end_lineno or 0)]
     if not around:

@@ -14,6 +14,7 @@ import libcst as cst
 from dynadiag.changes.edits import Edit, alone, with_value
 from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
+from dynadiag.source.imports import Imports, parse_canonical
 from dynadiag.source.tree import children_of, holds, nodes_in, nodes_of, parameters_of, parents_in
 
 HOIST = "hoist-out-of-loop"
@@ -29,7 +30,8 @@ def out_of_loops(file: str, text: str, names: frozenset[str] | None) -> Iterator
     `names`: only what is bound to one of these; None: only a `torch.compile`. A statement is moved where it reads and writes nothing that
     the loop assigns, and where nothing before it in the loop reads its target.
     """
-    for loop in nodes_in(ast.parse(text)):
+    tree, _ = parse_canonical(text)
+    for loop in nodes_in(tree):
         if not isinstance(loop, ast.For | ast.While):
             continue
         for at, statement in enumerate(loop.body):
@@ -104,10 +106,10 @@ def _moved(file: str, text: str, loop: ast.For | ast.While, statement: ast.stmt)
     return Edit(file=file, old=(), new=taken, near=loop.lineno), Edit(file=file, old=taken, new=(), near=statement.lineno)
 
 
-def makes_constant(row: str) -> bool:
+def makes_constant(row: str, imports: Imports) -> bool:
     """Whether a line makes a value of torch's constructors alone, of which only an optimizer may read the program's objects."""
     try:
-        body = ast.parse(row).body
+        body = parse_canonical(row, imports)[0].body
     except SyntaxError:
         return False
     made = body[0] if len(body) == 1 and isinstance(body[0], ast.Assign) and _target(body[0]) is not None else None
@@ -152,7 +154,7 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     It is the right side of `name = ...` in a function of the module's top level, and reads only what the module has before the function.
     Raises EditError for any other.
     """
-    tree = ast.parse(text)
+    tree, imports = parse_canonical(text)
     function = next(
         (
             statement
@@ -165,7 +167,7 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     target = None if made is None else _target(made)
     if function is None or made is None or target is None or not isinstance(made.value, ast.Call):
         raise EditError("the line makes no value for a name, in a function of the module")
-    why = _why_not_constant(tree, function, made, target)
+    why = _why_not_constant(tree, function, made, target, imports)
     if why is not None:
         raise EditError(why)
     name = f"{function.name}_{target}"
@@ -178,7 +180,7 @@ def out_of_function(file: str, text: str, row: int) -> tuple[tuple[Edit, Edit], 
     return (before, Edit(file=file, old=old, new=new, near=row)), name
 
 
-def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Assign, target: str) -> str | None:
+def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Assign, target: str, imports: Imports) -> str | None:
     others = [name_node for name_node in _names(function) if isinstance(name_node.ctx, _WRITES) and name_node.id == target]
     if len(others) != 1 or target in _parameters(function):
         return f"`{target}` is assigned more than once"
@@ -189,8 +191,9 @@ def _why_not_constant(tree: ast.Module, function: ast.FunctionDef, made: ast.Ass
     if read & inside:
         return f"the value is another one in each call: it reads `{min(read & inside)}`"
     there = {entry.id for statement in tree.body if statement.lineno < function.lineno for entry in _bound(statement)}
-    imports = (child for child in tree.body if isinstance(child, ast.Import | ast.ImportFrom))
-    there |= {(name.asname or name.name).partition(".")[0] for node in imports for name in node.names}
+    statements = (child for child in tree.body if isinstance(child, ast.Import | ast.ImportFrom))
+    bound, stands_for = {name.asname or name.name for node in statements for name in node.names}, dict(imports.names)
+    there |= {stands_for.get(name, name).partition(".")[0] for name in bound}
     missing = read - there
     return f"`{min(missing)}` is not there before the function" if missing else None
 

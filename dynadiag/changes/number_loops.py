@@ -14,7 +14,7 @@ from dynadiag.changes.edits import Edit, alone
 from dynadiag.changes.kinds import Kind
 from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import EditError
-from dynadiag.source.imports import USUAL, make_canonical, spelled
+from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES, torch_function
 from dynadiag.source.tree import children_of, names_in, nodes_in, nodes_of, parents_in
@@ -33,8 +33,7 @@ def with_numbers(file: str, text: str, row: int) -> tuple[Edit, ...]:
     Raises EditError where it is no such loop, where the tensor may be written, or where something is done with a row of it that is
     another thing with numbers: a division (Python raises an error for zero), a method, a call of a function that is not known.
     """
-    tree = ast.parse(text)
-    make_canonical(tree, USUAL)
+    tree, _ = parse_canonical(text)
     function, loop, name, names = _loop(tree, row)
     made = [node for node in nodes_of(ast.Assign, tree) if _made_of(node, name) is not None]
     if not made:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dynadiag.changes.edits import Edit, codes
 from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
+from dynadiag.source.imports import imports_torch, parse_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.python_names import COMPUTES
 from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
@@ -87,7 +88,7 @@ def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
     Raises EditError where they give something else than what they write, write a tensor that the function has not just made, may have
     another effect, or use what an operator cannot be given.
     """
-    tree = ast.parse(text)
+    tree, _ = parse_canonical(text)
     function, block, at = _block(tree, row)
     members = _closed(function, block, at)
     first, last = members[0], members[-1]
@@ -100,7 +101,7 @@ def as_operator(file: str, text: str, row: int) -> tuple[Edit, Edit]:
     for node in _assigned(function, inside):
         shared = names_in(node.value) & set(written)
         if shared and _targets(node) & set(apart):
-            raise EditError(f"`{ast.unparse(node)}` may share memory with `{min(shared)}`, which is written")
+            raise EditError(f"`{spelled(node)}` may share memory with `{min(shared)}`, which is written")
     numbers = tuple(element for element in given if element not in written and _is_number(function, element))
     lines = range(block[first].lineno, (block[last].end_lineno or block[last].lineno) + 1)
     rows = dict(enumerate(codes(text, lines), start=first))
@@ -237,7 +238,7 @@ def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]
 
 def _effects(node: ast.stmt, inside: Sequence[ast.stmt]) -> Iterator[str]:
     """The names that a statement writes into. Raises EditError where it does anything but that and assign names."""
-    what = f"`{ast.unparse(node).splitlines()[0]}`"
+    what = f"`{spelled(node).splitlines()[0]}`"
     if isinstance(node, ast.Assign | ast.AugAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
@@ -270,15 +271,15 @@ def _check_computes(node: ast.expr) -> None:
     if isinstance(node, ast.Call):
         last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
         known = last in COMPUTES if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
-        foreign = owner is not None and owner.startswith(("self", "math", "np", "numpy", "random"))
+        foreign = owner is not None and owner.startswith(("self", "math", "numpy", "random"))
         if not known or foreign or any(keyword.arg in (None, "out", "generator") for keyword in node.keywords):
-            raise EditError(f"`{ast.unparse(node)}` may do more than compute")
+            raise EditError(f"`{spelled(node)}` may do more than compute")
         if owner == "torch" and last in _MAKES and not any(item.arg == "device" for item in node.keywords):
-            raise EditError(f"`{ast.unparse(node)}` may be made elsewhere in an operator: it names no device")
+            raise EditError(f"`{spelled(node)}` may be made elsewhere in an operator: it names no device")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        raise EditError(f"`{ast.unparse(node)}` may be computed in another type under `torch.autocast`")
+        raise EditError(f"`{spelled(node)}` may be computed in another type under `torch.autocast`")
     elif isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.JoinedStr | ast.GeneratorExp):
-        raise EditError(f"`{ast.unparse(node)}` may do more than compute")
+        raise EditError(f"`{spelled(node)}` may do more than compute")
 
 
 def _last(node: ast.Call) -> str:
@@ -293,11 +294,11 @@ def _check_order(inside: Sequence[ast.stmt], between: Sequence[ast.stmt]) -> Non
     names = {name for element in early for name in (*_loads(element), *_stored(element))}
     for statement in early:
         if not isinstance(statement, ast.Assign) or not all(isinstance(each, ast.Name | ast.Tuple) for each in statement.targets):
-            raise EditError(f"`{ast.unparse(statement).splitlines()[0]}` is not the last of the lines that depend on data")
+            raise EditError(f"`{spelled(statement).splitlines()[0]}` is not the last of the lines that depend on data")
     for child in between:
         fine = isinstance(child, ast.Assign) and all(isinstance(each, ast.Name | ast.Tuple) for each in child.targets)
         if not fine or _stored(child) & names:
-            raise EditError(f"`{ast.unparse(child).splitlines()[0]}` stands between the lines that depend on data")
+            raise EditError(f"`{spelled(child).splitlines()[0]}` stands between the lines that depend on data")
         for each in nodes_in(child):
             if isinstance(each, ast.expr):
                 _check_computes(each)
@@ -315,16 +316,9 @@ def _given(tree: ast.Module, function: _Function, inside: Sequence[ast.stmt]) ->
                 raise EditError(f"`{name}` is assigned both outside and inside of the lines that depend on data")
         elif name in known and name not in ("self", "cls"):
             found.append(name)
-        elif name not in COMPUTES | {"torch"} or not _is_torch(tree):
+        elif name not in COMPUTES | {"torch"} or not imports_torch(tree):
             raise EditError(f"the lines that depend on data use `{name}`")
     return tuple(found)
-
-
-def _is_torch(tree: ast.Module) -> bool:
-    return any(
-        isinstance(statement, ast.Import) and any(each.name == "torch" and not each.asname for each in statement.names)
-        for statement in tree.body
-    )
 
 
 def _is_number(function: _Function, name: str) -> bool:

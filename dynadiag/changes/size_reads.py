@@ -12,6 +12,7 @@ import libcst as cst
 from dynadiag.changes.edits import Edit, alone, with_value
 from dynadiag.changes.kinds import IMPORTS_TORCH, Kind
 from dynadiag.errors import EditError
+from dynadiag.source.imports import imports_torch, parse_canonical
 from dynadiag.source.torch_names import REDUCTIONS
 from dynadiag.source.tree import names_in, nodes_of, reads_in
 
@@ -38,21 +39,17 @@ def read_once(file: str, text: str, row: int) -> Edit:
 
 def read_outside(file: str, text: str, row: int) -> Edit | None:
     """The line at a row that reads a number which an `if` of the module asks for, without its capture; None where it is no such line."""
-    tree = ast.parse(text)
+    tree, _ = parse_canonical(text)
     read = next((node for node in nodes_of(ast.Assign, tree) if node.lineno == row == node.end_lineno), None)
     if read is None or not ast.unparse(read.value).endswith(".item()") or not isinstance(read.targets[0], ast.Name):
         return None
     tests = [child.test for child in nodes_of(ast.If, tree)]
     asked = names_in(*tests)
-    if read.targets[0].id not in asked or not any(_is_torch(statement) for statement in tree.body):
+    if read.targets[0].id not in asked or not imports_torch(tree):
         return None
     old = alone(text, read)
     new = ("with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):", *(f"    {line}" for line in old))
     return Edit(file=file, old=old, new=new, near=row)
-
-
-def _is_torch(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Import) and any(name.name == "torch" and name.asname is None for name in statement.names)
 
 
 def _made(statement: ast.Assign) -> str | None:

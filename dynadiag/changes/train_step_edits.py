@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit, alone
 from dynadiag.errors import EditError
-from dynadiag.source.imports import USUAL, make_canonical, spelled
+from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.tree import calls_in, nodes_of
 
@@ -29,8 +29,7 @@ def compiled_apart(file: str, text: str, function: str, model: str, names: Proof
     In proofs the plain step is still observed as the compiled one was, and the model's own calls are not.
     Raises EditError for anything else.
     """
-    tree = ast.parse(text)
-    make_canonical(tree, USUAL)
+    tree, _ = parse_canonical(text)
     made = [node for node in nodes_of(ast.Name, tree) if node.id == model and isinstance(node.ctx, ast.Store)]
     binds = [
         statement

@@ -15,6 +15,7 @@ from dynadiag.fix.inside.running import WATCH
 from dynadiag.fix.sources import Sources
 from dynadiag.model import codes
 from dynadiag.model.report import Finding, Report
+from dynadiag.source.imports import imports_of
 
 PROOF_NAMES = train_step_edits.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
@@ -85,7 +86,7 @@ def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iter
     where = finding.where
     if not finding.code.startswith("GB") or where is None or where.line is None or not is_own_file(where.file, report.run):
         return
-    if not hoist.makes_constant(where.code or ""):
+    if not hoist.makes_constant(where.code or "", imports_of(where.file, report.run)):
         return
     file, text = sources.text(where.file)
     edits, name = hoist.out_of_function(file, text, where.line)

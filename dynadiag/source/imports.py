@@ -81,6 +81,12 @@ def _imported(statements: Iterable[ast.AST]) -> Iterator[tuple[str, str | None]]
                 yield each.asname or each.name, f"{statement.module}.{each.name}" if statement.module and not statement.level else None
 
 
+def parse_canonical(text: str, imports: Imports = USUAL) -> tuple[ast.Module, Imports]:
+    """The tree of a module, or of lines of it, made canonical, and what its names stand for. Raises what `ast.parse` raises."""
+    tree = ast.parse(text)
+    return tree, make_canonical(tree, imports)
+
+
 def make_canonical(tree: ast.Module, imports: Imports) -> Imports:
     """Writes in the tree what names stand for in their place, and gives the names that it did so for: none that the text binds itself."""
     nodes = tuple(ast.walk(tree))
@@ -144,6 +150,11 @@ def _as_written(node: ast.AST) -> ast.AST:
 
 
 TORCH: Final = "torch"
+
+
+def imports_torch(tree: ast.Module) -> bool:
+    """Whether statements of the module's top level import torch or something of it, under whatever name."""
+    return any(origin is not None and origin.partition(".")[0] == TORCH for _, origin in _imported(tree.body))
 
 
 def name_of_torch(imports: Imports) -> str | None:

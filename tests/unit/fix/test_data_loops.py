@@ -146,3 +146,10 @@ def test_a_loop_over_numbers_does_not_depend_on_the_name_of_torch(write):
     assert "dynadiag_numbers" in numbers_of(renamed)
     with pytest.raises(EditError, match="may write `sizes`"):
         numbers_of(renamed.replace("    begin = 0\n", f"    {write}\n    begin = 0\n"))
+
+
+def test_an_operator_is_made_of_the_same_lines_whatever_torch_is_called():
+    renamed = PLACES.replace("import torch", "import torch as th").replace("torch.", "th.")
+    changed, plain = operator_of(renamed), operator_of(PLACES)
+    assert "    places = th.nonzero(x)\n" in changed
+    assert changed.count("custom_op") == plain.count("custom_op") and changed.count("th.nonzero(x)") == plain.count("torch.nonzero(x)")

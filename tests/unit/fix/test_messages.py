@@ -74,5 +74,6 @@ def test_a_number_that_python_branches_on_is_read_outside_of_the_graph():
         "    with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False):",
         "        some = x.any().item()",
     ]
+    assert read_outside("/library.py", (text + branches).replace("import torch", "import torch as th"), 5) == edit
     assert [read_outside("/library.py", text + branches, row) for row in (6, 7)] == [None, None]
     assert read_outside("/library.py", text, 5) is None
