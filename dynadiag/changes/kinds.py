@@ -34,7 +34,7 @@ class Kind:
     what else changes (None: nothing), so that `fix` asks for `--unsafe`. `joins`: what is before and behind the line comes into one graph.
     `leaves_out`: compiled calls leave out something that the program does. `selects`: both sides of a branch are computed and one is
     selected. `keeps_tensor`: a tensor takes the place of a number that was read. `prints`: it also needs the option by which Dynamo prints
-    after the graph.
+    after the graph. `keeps_first`: the first recompile stays, since torch makes dynamic only what has changed once.
     """
 
     slugs: tuple[str, ...]
@@ -47,6 +47,7 @@ class Kind:
     selects: bool = False
     keeps_tensor: bool = False
     prints: bool = False
+    keeps_first: bool = False
 
     @property
     def is_safe_advice(self) -> bool:

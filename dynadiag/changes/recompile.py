@@ -353,5 +353,7 @@ _QUESTIONS = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
 
 KINDS = (
     Kind(slugs=("mark-dynamic",), applied="rewrite", does="sizes are marked before the call"),
-    Kind(slugs=("unspec-int-on-module", "parameter-shapes", "raise-limit"), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+    Kind(slugs=("unspec-int-on-module", "raise-limit"), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH),
+    Kind(slugs=("parameter-shapes",), applied="option", does=SETS_OPTION, asks=IMPORTS_TORCH, keeps_first=True),
+    Kind(slugs=("drop-dynamic-false", "number-as-operand"), keeps_first=True),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynadiag.capture.compiled_calls import APART
 from dynadiag.changes import dynamic, hoist, train_step_edits
@@ -19,11 +20,6 @@ from dynadiag.source.imports import imports_of
 
 PROOF_NAMES = train_step_edits.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
-_TEXTS = {
-    hoist.HOIST: "Make `{name}` once, before the loop, instead of in each round",
-    hoist.CONSTANT: "Make the value once, before the function, instead of in each call (`{name}`)",
-    train_step_edits.SLUG: "Compile `{name}` where it is made, and leave the train step in plain Python",
-}
 
 
 def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
@@ -36,17 +32,9 @@ def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *
             whys.append(f"nothing can be moved: {error.message}")
 
 
-def _candidate(slug: str, name: str, edits: tuple[Edit, ...], finding: Finding, text: str, *, of_backend: bool = False) -> Candidate:
-    return Candidate(
-        id="",
-        slug=slug,
-        text=_TEXTS[slug].format(name=name),
-        edits=edits,
-        spans=tuple(placed(text, edit) for edit in edits),
-        cures=(finding.fingerprint,),
-        attributes=(name,) if slug == hoist.CONSTANT else (),
-        of_backend=of_backend,
-    )
+def _candidate(slug: str, words: str, edits: tuple[Edit, ...], finding: Finding, text: str) -> Candidate:
+    spans = tuple(placed(text, edit) for edit in edits)
+    return Candidate(id="", slug=slug, text=words, edits=edits, spans=spans, cures=(finding.fingerprint,))
 
 
 def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
@@ -66,7 +54,8 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
         except EditError as error:
             why = why or error
         else:
-            yield _candidate(train_step_edits.SLUG, model, edits, finding, text)
+            words = f"Compile `{model}` where it is made, and leave the train step in plain Python"
+            yield _candidate(train_step_edits.SLUG, words, edits, finding, text)
             return
     raise why or EditError("the compiled function is not recorded")
 
@@ -79,7 +68,8 @@ def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterato
     file, text = sources.text(sources.script)
     for names in ([None] if any("backend" in item for item in found) else []) + ([named] if named else []):
         for edits, target in hoist.out_of_loops(file, text, names):
-            yield _candidate(hoist.HOIST, target, edits, finding, text, of_backend=names is None)
+            words = f"Make `{target}` once, before the loop, instead of in each round"
+            yield replace(_candidate(hoist.HOIST, words, edits, finding, text), of_backend=names is None)
 
 
 def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
@@ -90,7 +80,8 @@ def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iter
         return
     file, text = sources.text(where.file)
     edits, name = hoist.out_of_function(file, text, where.line)
-    yield _candidate(hoist.CONSTANT, name, edits, finding, text)
+    words = f"Make the value once, before the function, instead of in each call (`{name}`)"
+    yield replace(_candidate(hoist.CONSTANT, words, edits, finding, text), attributes=(name,))
 
 
 def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
@@ -103,6 +94,4 @@ def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Can
         dynamic.compiled_dynamic(file, text),
         *dynamic.options_of(file, [advice for advice in finding.fix if advice.slug == dynamic.SHAPES]),
     )
-    spans = tuple(placed(text, edit) for edit in edits)
-    words = "Compile for changing sizes from the first call on"
-    yield Candidate(id="", slug=dynamic.SLUG, text=words, edits=edits, spans=spans, cures=(finding.fingerprint,))
+    yield _candidate(dynamic.SLUG, "Compile for changing sizes from the first call on", edits, finding, text)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from dynadiag.advice.recompile_reasons import split_reason
+from dynadiag.changes.kinds import kind_of
 from dynadiag.facts.wording import listed, unique
 from dynadiag.model.clauses import Cause, Clause, Effect, EndsRecompiles, Settled, Unadvised
 from dynadiag.model.report import Advice, distinct_advice
@@ -18,8 +19,6 @@ from dynadiag.passes.transitions import ChangedSource
 _SHOWN = 2
 _SEVERAL = 4
 _MOST_VERSIONS = 64
-# With them torch makes dynamic what has changed once: the first change of each source stays a recompile.
-_AFTER_A_CHANGE = frozenset({"parameter-shapes", "drop-dynamic-false", "number-as-operand"})
 _MARK, _INTEGER = "mark-dynamic", "unspec-int-on-module"
 _SIDES = frozenset({"condition", "duck_size", "zero_one"})  # counted among those that stay (`size_conditions`)
 _TWO_STATES = frozenset({"none", "requires_grad", "dispatch_keys", "global_state", "attribute", "aliasing", "zero_one"})
@@ -128,7 +127,7 @@ class _Ended:
         ended = sum(count == self._of_step[step] for step, count in removed.items())
         if (change := _change(fix)) in self._most:
             ended = min(ended, self._most[change])
-        return max(0, ended - (len({row.steps[0].id for row in rows if row.steps}) if fix.slug in _AFTER_A_CHANGE else 0))
+        return max(0, ended - (len({row.steps[0].id for row in rows if row.steps}) if kind_of(fix.slug).keeps_first else 0))
 
 
 # Why a finding on recompiles advises nothing: what each further change costs, and what the recording would have to show.
