@@ -22,6 +22,7 @@ from dynadiag_cli import (
     verb_prove,
     verb_rule,
     verb_runs,
+    verb_start,
     verb_sweep,
 )
 from dynadiag_cli.command_line import Command, TargetCommand
@@ -75,6 +76,7 @@ app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks,
     verb_check.check
 )
 app.command("diff", short_help="Say what a newer run has gained and lost.", cls=Command, epilog=verb_diff.EXAMPLES)(verb_diff.diff)
+app.command("start", short_help="Say why the second start compiles again.", cls=TargetCommand, epilog=verb_start.EXAMPLES)(verb_start.start)
 app.command("sweep", short_help="Run many programs by many configurations, and compare.", cls=Command, epilog=verb_sweep.EXAMPLES)(
     verb_sweep.sweep
 )

@@ -163,6 +163,8 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     from dynadiag.parity.result import ParityFile
     from dynadiag.reduce.reproducer.minify_keys import MinifyFile
     from dynadiag.render.report_keys import ReportFile
+    from dynadiag.start.result import StartResult
+    from dynadiag.start.show import StartKeys
     from dynadiag.sweep.compare import SweepComparison
     from dynadiag.sweep.show import HeadKeys, QueryKeys, SweepKeys, WorseKeys
 
@@ -172,6 +174,8 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "check", schema_of("check", CheckFile, title="The outcome of dynadiag check (--format json)")
     comparison = KeysOf((DiffKeys, DiffResult), name="comparison")
     yield "diff", schema_of("diff", comparison, title="The comparison of dynadiag diff (--format json)")
+    starts = KeysOf((StartKeys, StartResult), name="starts")
+    yield "start", schema_of("start", starts, title="What dynadiag start found (start.json, --format json)")
     sweeps = (
         KeysOf((HeadKeys, SweepKeys), name="sweep"),
         KeysOf((HeadKeys, QueryKeys), name="query"),

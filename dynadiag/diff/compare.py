@@ -55,7 +55,7 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
         found, same[kind] = _compared(kind, old, new, entries)
         changes += found
     same_graphs, graphs = compared_graphs(old, new)
-    sides = _side(old, old_path), _side(new, new_path)
+    sides = side_of(old, old_path), side_of(new, new_path)
     return DiffResult(
         old=sides[0],
         new=sides[1],
@@ -244,7 +244,8 @@ def _seconds(report: Report) -> dict[str, float]:
     return found
 
 
-def _side(report: Report, path: str) -> Side:
+def side_of(report: Report, path: str) -> Side:
+    """One of two runs that are compared."""
     complete, why = completeness(report.run)
     process = next(iter(report.run.processes), None)
     return Side(

@@ -75,12 +75,23 @@ class GuardCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEvent:
-    """One look-up in a compile cache: `cache` is fx_graph, aotautograd or another, `result` hit, miss or bypass."""
+    """One look-up in a compile cache: `cache` is fx_graph or aotautograd, `result` hit, miss or bypass, `why` torch's reason for a bypass.
+
+    `key` is what it looked for, `parts` the record where that lists the components of the key (`trace.cache_keys` reads them). `status` is
+    torch's own word: with "guard_miss" there was an entry for other sizes. `took_s` is what compiling took after a miss, `saved_s` what a
+    hit saved, both by torch's clock.
+    """
 
     frame: str | None
     cache: str
     result: str
     why: str | None = None
+    process: int = 0
+    key: str | None = None
+    status: str | None = None
+    parts: PayloadRef | None = None
+    took_s: float | None = None
+    saved_s: float | None = None
 
 
 class PhaseSpan(NamedTuple):

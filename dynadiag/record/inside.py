@@ -16,6 +16,7 @@ from dynadiag.import_watcher import ImportWatcher
 from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
 from dynadiag.torch_compat import versions
+from dynadiag.torch_compat.aot import cache_key_parts
 from dynadiag.torch_compat.dispatch import own_operators
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, switches
 from dynadiag.torch_compat.inductor import cudagraph_skips
@@ -32,7 +33,14 @@ class Recorder:
     """Writes what torch and our hooks say to one or more run directories; `failed` keeps our own errors out of the user's program."""
 
     def __init__(
-        self, supervisor_pid: int | None, dynadiag: str, *, cost: bool = False, parity: tuple[int, int] = (0, 0), project: str | None = None
+        self,
+        supervisor_pid: int | None,
+        dynadiag: str,
+        *,
+        cost: bool = False,
+        parity: tuple[int, int] = (0, 0),
+        project: str | None = None,
+        key_parts: bool = False,
     ) -> None:
         self.writers: list[writer.TraceWriter] = []
         self.hooks = Hooks(self)
@@ -58,6 +66,11 @@ class Recorder:
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
                 "torch._dynamo.convert_frame": lambda module: frames.watch_frames(module, self.hooks),
                 **({"torch._dynamo.guards": lambda module: guard_timing.watch_guard_parts(module, self.hooks)} if cost else {}),
+                **(
+                    {"torch._functorch._aot_autograd.autograd_cache": lambda module: cache_key_parts.watch_key_parts(module, self.hooks)}
+                    if key_parts
+                    else {}
+                ),
                 "torch._dynamo.package": lambda module: switches.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": self._on_output_graph,
                 cudagraph_skips.MODULE: lambda module: cudagraph_skips.watch_skips(module, self.hooks),
@@ -307,7 +320,9 @@ def start_from_environment() -> ImportWatcher | None:
     if wanted is None or _is_compile_worker() or _active is not None:
         return None
     parity = wanted.parity_calls, wanted.parity_cap_bytes
-    _active = Recorder(wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost, parity=parity, project=wanted.project)
+    _active = Recorder(
+        wanted.supervisor_pid, wanted.dynadiag, cost=wanted.cost, parity=parity, project=wanted.project, key_parts=wanted.key_parts
+    )
     _active.start(wanted.directory, wanted.log_cap_bytes)
     atexit.register(_finish)
     return _active.watcher

@@ -15,6 +15,7 @@ class Settings:
     """How to record: the run directory (absolute), the supervisor's pid, the cap of one log, whether to profile, which dynadiag this is.
 
     `parity_calls`: how many calls of each graph are compared with eager (0: none), with copies of at most `parity_cap_bytes`.
+    `key_parts`: also list what the keys of AOTAutograd's cache are made of, where torch does not.
     `project`: the root of the program's project, where it is not the one that is found around it.
     """
 
@@ -26,6 +27,7 @@ class Settings:
     parity_calls: int = 0
     parity_cap_bytes: int = 0
     project: str | None = None
+    key_parts: bool = False
 
     def dumps(self) -> str:
         """The value of the environment variable."""

@@ -259,6 +259,7 @@ def _settings(directory: Path, options: RecordOptions) -> Settings:
         parity_calls=options.parity_calls,
         parity_cap_bytes=options.parity_cap_bytes,
         project=None if options.project is None else str(options.project),
+        key_parts=options.key_parts,
     )
 
 

@@ -37,8 +37,9 @@ class RecordOptions:
     """Where to record (`out`, else a new folder under `dynadiag-runs`), for how long, how much, and with which interpreter.
 
     With `parity_calls` above 0 that many calls of each compiled graph are compared with eager, if copies of their inputs take at most
-    `parity_cap_bytes`. What the program prints goes into the file `output`, where one is given; with `stdout_to_stderr` all of it goes to
-    our stderr, since something else is expected on stdout. It gets further variables by `environment`.
+    `parity_cap_bytes`. `key_parts`: also record what the keys of AOTAutograd's cache are made of. What the program prints goes into the
+    file `output`, where one is given; with `stdout_to_stderr` all of it goes to our stderr, since something else is
+    expected on stdout. It gets further variables by `environment`.
     `project` is the root of its project where that is not found around it.
     `announce`: say on stderr where the recording goes. `required`: nothing is run where it cannot be written. With a `view` the user's
     files are afterwards as they were.
@@ -53,6 +54,7 @@ class RecordOptions:
     cost: bool = False
     parity_calls: int = 0
     parity_cap_bytes: int = DEFAULT_PARITY_CAP_BYTES
+    key_parts: bool = False
     output: Path | None = None
     stdout_to_stderr: bool = False
     project: Path | None = None

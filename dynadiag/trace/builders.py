@@ -12,7 +12,7 @@ from typing import Any
 from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, GuardCost, Listing, ShapeFact
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
-from dynadiag.model.location import Location
+from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.parity import ParityCall
 from dynadiag.model.run import (
     BREAK_ERRORS,
@@ -117,6 +117,7 @@ class ProcessBuilder:
     tensors: dict[tuple[int | None, int | None], tuple[TensorLayout, int | None]] = field(default_factory=dict)
     contexts: dict[tuple[int, bytes], FrameBuilder] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
+    key_parts: dict[str, PayloadRef] = field(default_factory=dict)
     eager: dict[int, int] = field(default_factory=dict)
     counters: dict[str, Mapping[str, int]] | None = None
     calls: int | None = None

@@ -15,6 +15,7 @@ from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
 from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
+from dynadiag.trace.cache_records import key_parts
 from dynadiag.trace.parity import parity
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack, printed_stack
@@ -438,6 +439,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_compiled_time": compiled_time,
     "dynadiag_eager_method": eager_method,
     "dynadiag_guard_cost": compiled_records.guard_cost,
+    "dynadiag_key_parts": key_parts,
     "dynadiag_parity": parity,
     "dynadiag_exit": leave,
 }

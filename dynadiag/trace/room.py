@@ -26,7 +26,7 @@ _KINDS: dict[str, tuple[int, int]] = {
     "described tensors": (400_000, 250),
     "mutation records": (100_000, 500),
     "problems": (20_000, 800),
-    "cache look-ups": (300_000, 120),
+    "cache look-ups": (200_000, 400),
     "compile phases": (300_000, 350),
     "timed phases": (100_000, 250),
     "texts of output code": (50_000, 400),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.graph import Graph, GraphKind
 from dynadiag.model.location import PayloadRef
 from dynadiag.model.run import SOFT_ERRORS, Problem, RecompileEvent, Symbol
 from dynadiag.trace import compiled_records
 from dynadiag.trace.break_text import last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder, attempt_of, key_of
+from dynadiag.trace.cache_records import cache_look_up
 from dynadiag.trace.graph_text import count_graph
 from dynadiag.trace.guards import read_guards
 from dynadiag.trace.metrics import limit_in, merged, read_metrics
@@ -29,7 +28,6 @@ _LEAST_REASON = 200
 _MOST_RESTARTS = 1000
 _MOST_OPS = 2000
 _MOST_REASONS = 300  # torch lists one for each version in the cache, the newest first; 256 is where it gives up
-_BYPASS = re.compile(r'"cache_bypass_reason": ("(?:[^"\\]|\\.)*")')
 
 
 def intern(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -240,22 +238,6 @@ def phase(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         process.clock.end(name, at, frame.id if frame else None, run.room)
 
 
-def _cache(cache: str, result: str) -> Handler:
-    def look_up(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
-        frame = run.known_frame(process, record.header)
-        if not run.room.take("cache look-ups"):
-            return
-        why = run.share(_bypass_reason(record)) if result == "bypass" else None
-        run.caches.append(CacheEvent(frame=frame.id if frame else None, cache=cache, result=result, why=why))
-
-    return look_up
-
-
-def _bypass_reason(record: Record) -> str | None:
-    match = _BYPASS.search(record.text())
-    return as_text(parse_json(match.group(1), "payload is not JSON")) if match else None
-
-
 def _graph(kind: GraphKind) -> Handler:
     def add(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         frame = run.frame_of(process, record.header)
@@ -314,5 +296,9 @@ BY_ARTIFACT: dict[str, Handler] = {
     "torch_version": torch_version,
     "inductor_post_grad_graph": _graph("post_grad"),
     "after_post_grad_graph": _graph("post_grad"),
-    **{f"{name}_cache_{result}": _cache(name, result) for name in ("fx_graph", "aotautograd") for result in ("hit", "miss", "bypass")},
+    **{
+        f"{name}_cache_{result}": cache_look_up(name, result)
+        for name in ("fx_graph", "aotautograd")
+        for result in ("hit", "miss", "bypass")
+    },
 }

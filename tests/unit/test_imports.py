@@ -59,6 +59,7 @@ MAY_IMPORT = {
     "runs": {"errors", "model", "record", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
     "diff": {"errors", "model", "trace", "facts", "render"},
+    "start": {"diff", "errors", "facts", "files", "model", "record", "render", "trace"},
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "render": {"errors", "json_lines", "masking", "files", "model", "trace", "facts", "changes", "rules"},
     "share": {"digests", "errors", "files", "masking", "scratch", "model", "trace", "facts", "report", "render"},

@@ -1,0 +1,190 @@
+"""Logs of two starts compared: the cause of each miss in terms of the program, and the comparison in each format."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from dynadiag import report
+from dynadiag.errors import NothingFoundError
+from dynadiag.render.html import result_page
+from dynadiag.render.markdown_text import document
+from dynadiag.render.page import text_of
+from dynadiag.start import show
+from dynadiag.start.compare import compare
+from dynadiag.start.setting_lines import Source
+from dynadiag.trace import load
+from tests.unit.trace.conftest import LogBuilder
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = "a\x1b[31m\u202e</script><b>|`{{ 7 * 7 }}"
+SCRIPT = "import torch\nimport torch._inductor.config as inductor\ntorch.set_num_threads(2)\ninductor.cpp.min_chunk_size = 512\n"
+PARTS = {
+    "gm": "graph",
+    "example_inputs[0]": "TensorMetadata([8])",
+    "cpp_runtime_thread_count": "1",
+    "inductor_config[cpp.min_chunk_size]": "512",
+}
+TENSOR = {
+    "id": 0,
+    "ndim": 1,
+    "dtype": "torch.float32",
+    "device": "device(type='cpu')",
+    "size": [8],
+    "is_leaf": True,
+    "stride": [1],
+    "storage": 0,
+    "view_func": "f",
+    "describer_id": 0,
+}
+
+
+def graph(number=2.5, call="cos"):
+    return f"""class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[8][1]cpu"):
+        l_x_ = L_x_
+
+        # File: /home/me/train.py:4 in f, code: return (x * k).{call}()
+        mul: "f32[8][1]cpu" = l_x_ * {number};  l_x_ = None
+        {call}: "f32[8][1]cpu" = mul.{call}();  mul = None
+        return ({call},)
+"""
+
+
+def a_start(folder, *, code=None, size=8, key="k1", result="miss", folder_of_caches="/caches", environment=None, parts=None, **more):
+    """A log of one compilation with its look-ups in both caches."""
+    folder.mkdir()
+    log = LogBuilder().intern("/home/me/train.py")
+    variables = {"TORCHINDUCTOR_CACHE_DIR": folder_of_caches, **(environment or {})}
+    log.artifact("dynadiag_environment", {"format": 1, "pid": 4242, "torch": "2.15.0", "argv": ["train.py"], "env": variables})
+    log.start(0)
+    where = {"frame": 0}
+    log.record("describe_tensor", {**TENSOR, "size": [size]}, **where)
+    log.record("describe_source", {"describer_id": 0, "id": 0, "source": "L['x']"}, **where)
+    log.record("dynamo_output_graph", {"sizes": {}}, code or graph(), **where)
+    listed = [
+        f"[{hashlib.md5(value.encode()).hexdigest()}] {name}: {value}"
+        for name, value in {**PARTS, "example_inputs[0]": f"TensorMetadata([{size}])", **(parts or {})}.items()
+    ]
+    for cache in ("aotautograd", "fx_graph"):
+        record = {"key": f"{cache[:1]}{key}", "cache_state": result, "components": listed, "time_taken_ns": 2_000_000_000, **more}
+        log.artifact(f"{cache}_cache_{result}", json.dumps(record), **where)
+    log.metrics(0, entire_frame_compile_time_s=3.0)
+    log.artifact("dynadiag_exit", {"counters": {}})
+    log.write(folder)
+    return report.build(load(folder))
+
+
+@pytest.fixture
+def two(tmp_path):
+    """The first start, and a second one of other values, compared."""
+
+    def start(old=None, same=None, **new):
+        sides = a_start(tmp_path / "old", **(old or {})), a_start(tmp_path / "new", **{"key": "k2", **new})
+        options = {"same_program": same is not None, "sources": (Source("train.py", SCRIPT),)}
+        return compare(*sides, old_path="old", new_path="new", **options)
+
+    return start
+
+
+def told(result):
+    return [(cause.kind, cause.said, cause.place and cause.place.line) for cause, _ in result.causes()]
+
+
+def test_a_hit_is_warm(two):
+    result = two(key="k1", result="hit")
+    assert (told(result), result.missed, result.exit_status) == ([], 0, 0)
+    assert show.headline(result).word == "Warm"
+
+
+def test_a_number_in_the_code_is_named_at_its_line(two):
+    result = two(code=graph(2.75), parts={"gm": "other"})
+    assert told(result) == [("constant", "a number in the code: 2.5 -> 2.75", 4)]
+    assert (result.missed, result.exit_status) == (1, 1)
+
+
+def test_an_operator_is_named_at_its_line(two):
+    assert told(two(code=graph(call="sin"), parts={"gm": "other"})) == [("operators", "the traced operators: cos -> sin", 4)]
+
+
+def test_an_input_is_named_as_the_program_does_and_its_graph_is_not_another_cause(two):
+    assert told(two(size=16, parts={"gm": "other"})) == [("input", "shape of input `x`: [8] -> [16]", None)]
+
+
+def test_a_setting_has_the_line_that_sets_it(two):
+    result = two(parts={"cpp_runtime_thread_count": "2"})
+    assert told(result) == [("setting", "number of threads: 1 -> 2", 3)]
+
+
+def test_an_option_has_its_line(two):
+    result = two(parts={"inductor_config[cpp.min_chunk_size]": "1024"})
+    assert told(result) == [("option", "option torch._inductor.config.cpp.min_chunk_size: 512 -> 1024", 4)]
+
+
+def test_an_option_without_a_line_has_the_variable_that_sets_it(two):
+    result = two(
+        parts={"inductor_config[freezing]": "True"},
+        environment={"TORCHINDUCTOR_FREEZING": "1"},
+        old={"parts": {"inductor_config[freezing]": "False"}},
+    )
+    ((kind, said, _),) = told(result)
+    assert kind == "option" and "TORCHINDUCTOR_FREEZING (not set -> 1)" in said
+
+
+def test_what_follows_from_deterministic_mode_is_no_other_cause(two):
+    changed = {"deterministic_algorithms_settings": "(True, False)", "inductor_config[deterministic]": "True"}
+    result = two(
+        parts=changed, old={"parts": {"deterministic_algorithms_settings": "(False, False)", "inductor_config[deterministic]": "False"}}
+    )
+    assert [kind for kind, _, _ in told(result)] == ["setting"]
+
+
+def test_the_same_key_in_another_folder_is_the_folder(two):
+    result = two(key="k1", folder_of_caches="/elsewhere")
+    assert told(result) == [("cache_folder", "the keys are the same, but the cache folder is another one: /caches -> /elsewhere", None)]
+
+
+def test_the_same_key_in_the_same_folder_is_a_lost_entry(two):
+    assert [kind for kind, _, _ in told(two(key="k1"))] == ["entry_gone"]
+
+
+def test_a_bypass_has_torchs_reason_once(two):
+    result = two(result="bypass", cache_bypass_reason='Unsupported post grad custom pass "x"')
+    ((kind, said, _),) = told(result)
+    assert kind == "custom_pass" and "uuid" in said and 'Unsupported post grad custom pass "x"' in said
+
+
+def test_an_entry_for_other_sizes_is_told(two):
+    assert [kind for kind, _, _ in told(two(key="k1", cache_status_detailed="guard_miss"))] == ["other_sizes"]
+
+
+def test_what_nothing_explains_is_shown_as_torch_names_it(two):
+    assert told(two(parts={"a_new_component": HOSTILE})) == [
+        ("unknown", f"torch's key component `a_new_component`: none -> {HOSTILE}", None)
+    ]
+
+
+def test_one_command_that_traces_another_number_each_time_differs_by_itself(two):
+    ((kind, said, line),) = told(two(same=True, code=graph(2.75), parts={"gm": "other"}))
+    assert (kind, line) == ("per_process", 4) and said.startswith("a number in the code, which differs in each process")
+
+
+def test_logs_of_different_programs_are_refused(tmp_path):
+    old = a_start(tmp_path / "old")
+    log = LogBuilder().intern("/home/me/other.py").start(0, name="g").metrics(0, co_name="g", co_filename="/home/me/other.py")
+    (tmp_path / "new").mkdir()
+    log.write(tmp_path / "new")
+    with pytest.raises(NothingFoundError, match="different programs"):
+        compare(old, report.build(load(tmp_path / "new")), old_path="old", new_path="new")
+
+
+def test_texts_from_a_log_stay_texts_and_json_follows_its_schema(two):
+    result = two(parts={"a_new_component": HOSTILE})
+    schema = json.loads((ROOT / "docs/start.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(show.as_json(result)))
+    shown = show.document_of(result, "dynadiag start old new")
+    text, page = text_of(shown), result_page.render(shown)
+    assert "\x1b" not in text + document(shown) + page and "</script><b>" not in page
+    assert "a_new_component" in text and "3.00 s" in text
