@@ -22,9 +22,9 @@ from table_rows import Turns
 
 from dynadiag.bench.arms import COMPILED, ArmSpec
 from dynadiag.bench.round_loop import BenchOptions
-from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import Session
 from dynadiag.bench.statistics import median_interval
+from dynadiag.bench.verdict import Budget
 
 HERE = Path(__file__).resolve().parent
 MODELS = ("mlp", "mlp_inference", "residual", "attention", "convolution", "recurrent")

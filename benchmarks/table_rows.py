@@ -13,8 +13,8 @@ from typing import Any
 
 from dynadiag.bench.arms import EAGER, ArmSpec
 from dynadiag.bench.json_result import to_dict
-from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import BenchOptions, Session
+from dynadiag.bench.verdict import Budget
 
 HERE = Path(__file__).resolve().parent
 TARGET = f"{HERE / 'table_models.py'}:step"

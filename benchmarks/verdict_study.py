@@ -19,9 +19,8 @@ from typing import Any
 
 from dynadiag.bench.arms import EAGER, ArmSpec
 from dynadiag.bench.outcome import BenchResult
-from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import BenchOptions, Session
-from dynadiag.bench.verdict import Decision
+from dynadiag.bench.verdict import Budget, Decision
 
 HERE = Path(__file__).resolve().parent
 PRODUCTS = 50

@@ -129,9 +129,9 @@ def bench(
     from dynadiag.bench.regression import read_base
     from dynadiag.bench.request import Request, before_and_after, planned
     from dynadiag.bench.round_loop import BenchOptions
-    from dynadiag.bench.rounds import Budget
     from dynadiag.bench.session import bench as run
     from dynadiag.bench.show import document_of
+    from dynadiag.bench.verdict import Budget
     from dynadiag.record.guardian import guarded
     from dynadiag.scratch import scratch
     from dynadiag.torch_compat.versions import require, require_in

@@ -113,7 +113,7 @@ def check(
     """
     from dynadiag.gate import formats
     from dynadiag.gate.formats import junit, sarif
-    from dynadiag.gate.options import configured
+    from dynadiag.gate.result import configured
     from dynadiag.gate.session import checked, with_usable_baseline
     from dynadiag.render.sanitise import clean
     from dynadiag.runs import refuse_damaged

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dynadiag.bench.arms import pairs
 from dynadiag.bench.outcome import ArmResult, BenchResult, Comparison, Correctness
-from dynadiag.bench.rounds import looks_until
 from dynadiag.bench.statistics import drift, median_interval, spread
-from dynadiag.bench.verdict import Decision, SpeedVerdict, decide
+from dynadiag.bench.verdict import Decision, SpeedVerdict, decide, looks_until
 
 # Noise that is said: a quarter-to-quarter spread or a drift of the baseline beyond this share.
 _NOISY = 0.05

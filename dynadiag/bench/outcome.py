@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
-from dynadiag.bench.rounds import Budget
-from dynadiag.bench.verdict import Decision, SpeedVerdict
+from dynadiag.bench.verdict import Budget, Decision, SpeedVerdict
 from dynadiag.model.json_keys import Bounds, Count
 
 

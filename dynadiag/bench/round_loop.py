@@ -11,7 +11,7 @@ from typing import Any
 from dynadiag.bench.arms import AGAIN, ArmSpec
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.process import ArmEndedError, ArmFailedError, ArmProcess
-from dynadiag.bench.rounds import SHORTEST_S, Budget, calls_for, enough, orders
+from dynadiag.bench.verdict import SHORTEST_S, Budget, calls_for, enough, orders
 from dynadiag.private_view.view import View
 
 # Blocks are so many times longer than what lies between them (a process rests until its threads sleep; on a busy machine an arm waits for

@@ -28,12 +28,12 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Process, Run
 from dynadiag.source.call_arguments import texts_passed
-from dynadiag.source.calls import changes_something
 from dynadiag.source.effects import catching_around, raises_behind
 from dynadiag.source.function import FunctionText
 from dynadiag.source.imports import imports_of
 from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.place import Place, function_around, line_at
+from dynadiag.source.python_names import changes_something
 from dynadiag.source.seen import called_modules, sizes_vary, takes_leaves, with_given
 from dynadiag.source.uses import scalar_calls
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from dynadiag.source.calls import takes_tensors
 from dynadiag.source.imports import spelled
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
+from dynadiag.source.python_names import takes_tensors
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_torch_function
 from dynadiag.source.tree import nodes_in, parents_in
 from dynadiag.source.uses import is_item

@@ -9,9 +9,8 @@ from typing import Annotated, TypedDict
 from dynadiag.bench.arms import AFTER, COMPILED, DEFAULT, ArmSpec, ScriptCall
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.round_loop import BenchOptions
-from dynadiag.bench.rounds import Budget
 from dynadiag.bench.session import bench
-from dynadiag.bench.verdict import SpeedVerdict
+from dynadiag.bench.verdict import Budget, SpeedVerdict
 from dynadiag.changes.change import Candidate
 from dynadiag.errors import DynadiagError
 from dynadiag.fix.baseline import Baseline

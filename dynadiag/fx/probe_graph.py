@@ -27,7 +27,7 @@ from dynadiag.fx.running import missing_device, try_run
 from dynadiag.model.graph import Graph
 from dynadiag.model.mutations import AotMetadata
 from dynadiag.model.run import Run
-from dynadiag.torch_compat.aot.refusal import aot_refusal
+from dynadiag.torch_compat.aot.lowering import aot_refusal
 from dynadiag.torch_compat.dispatch.state import fake_process_groups, kept_global_state
 
 LONGEST_S = 30.0

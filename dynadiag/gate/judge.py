@@ -18,8 +18,7 @@ from dynadiag.facts.user_frames import project_path
 from dynadiag.facts.wording import listed, notebook_of, plural, script_arguments, unique
 from dynadiag.gate.baseline import Entry, KnownProblems
 from dynadiag.gate.comments import Allowance, allowances
-from dynadiag.gate.options import FAIL_ON, GateOptions
-from dynadiag.gate.result import GateResult, Limit, Problem, counted
+from dynadiag.gate.result import FAIL_ON, GateOptions, GateResult, Limit, Problem, counted
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, Mutation, Report
 from dynadiag.render.completeness import completeness, why_cut_short

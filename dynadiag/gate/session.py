@@ -13,8 +13,7 @@ from dynadiag.facts.user_frames import is_own_file
 from dynadiag.files import is_read_only, read_small
 from dynadiag.gate import baseline
 from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
-from dynadiag.gate.options import BASELINE, GateOptions
-from dynadiag.gate.result import GateResult
+from dynadiag.gate.result import BASELINE, GateOptions, GateResult
 from dynadiag.model.report import Report
 from dynadiag.runs import recorded_here
 

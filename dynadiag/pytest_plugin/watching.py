@@ -14,8 +14,7 @@ import pytest
 from dynadiag import api
 from dynadiag.errors import DynadiagError
 from dynadiag.gate.judge import judge
-from dynadiag.gate.options import GateOptions
-from dynadiag.gate.result import Problem
+from dynadiag.gate.result import GateOptions, Problem
 from dynadiag.model import Report, codes
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice

@@ -14,9 +14,9 @@ from math import prod
 from typing import NamedTuple, TypeVar
 
 from dynadiag.facts.statements import parsed_module
-from dynadiag.source.calls import takes_tensors
 from dynadiag.source.imports import USUAL, Imports, make_canonical
 from dynadiag.source.line import dotted, root_of
+from dynadiag.source.python_names import takes_tensors
 from dynadiag.source.torch_names import is_torch_function
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)

@@ -15,11 +15,10 @@ from types import MappingProxyType
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.model.location import Location
 from dynadiag.model.run import Run
-from dynadiag.source.calls import takes_tensors
 from dynadiag.source.function import Function, Use, parse_function
 from dynadiag.source.imports import imports_of
 from dynadiag.source.line import SourceLine, dotted, parse_line
-from dynadiag.source.python_names import GIVES_NO_TENSOR
+from dynadiag.source.python_names import GIVES_NO_TENSOR, takes_tensors
 from dynadiag.source.torch_names import (
     ANSWERS,
     EACH,

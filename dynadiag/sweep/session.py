@@ -14,7 +14,7 @@ from pathlib import Path
 from dynadiag.errors import OutputError, UsageError
 from dynadiag.files import make_folder_inside
 from dynadiag.record.guardian import guarded
-from dynadiag.sweep import local, on_ray, rows
+from dynadiag.sweep import engines, rows
 from dynadiag.sweep.matrix import Matrix
 from dynadiag.sweep.perform import Limits, perform
 from dynadiag.sweep.rows import WELL, TaskRow, groups_of
@@ -115,7 +115,7 @@ def _ends(missing: Sequence[Task], matrix: Matrix, folder: Path, options: SweepO
         return ()
     limits = Limits(timeout_s=matrix.timeout_s, memory_bytes=matrix.memory_bytes or _fair_share(options.workers))
     if options.engine == "ray":
-        return on_ray.run_on_ray(
+        return engines.run_on_ray(
             missing, folder / TASKS, limits, address=options.address, cpus=max(1.0, (os.cpu_count() or 1) / options.workers)
         )
     return _local(missing, folder, limits, options.workers)
@@ -126,7 +126,7 @@ def _local(missing: Sequence[Task], folder: Path, limits: Limits, workers: int) 
         shutil.rmtree(folder / TASKS / task.key, ignore_errors=True)  # what an earlier try left there
         return perform(task, folder / TASKS / task.key, limits, gpus, given_up)
 
-    return local.run_locally(missing, run_one, workers=workers)
+    return engines.run_locally(missing, run_one, workers=workers)
 
 
 def _fair_share(workers: int) -> int:

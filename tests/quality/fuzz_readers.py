@@ -138,7 +138,7 @@ def check(path: Path, _: Path, chance: random.Random) -> str | None:
     """The outcome of a gate in each of its formats."""
     from dynadiag.gate import formats
     from dynadiag.gate.formats import junit, sarif
-    from dynadiag.gate.options import GateOptions
+    from dynadiag.gate.result import GateOptions
     from dynadiag.gate.session import checked
     from dynadiag.runs import refuse_damaged
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dynadiag.bench.rounds import Budget, enough, looks_until, orders
 from dynadiag.bench.statistics import Interval
-from dynadiag.bench.verdict import SpeedVerdict, decide
+from dynadiag.bench.verdict import Budget, SpeedVerdict, decide, enough, looks_until, orders
 
 ARMS = ("baseline", "again", "arm")
 BLOCK_S = 0.02

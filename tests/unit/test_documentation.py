@@ -16,7 +16,7 @@ import yaml
 from typer.main import get_command
 
 import dynadiag
-from dynadiag.gate.options import GateOptions, configured
+from dynadiag.gate.result import GateOptions, configured
 from dynadiag.rules.rule import page_address
 from dynadiag.rules.torch_breaks import torch_ids
 from dynadiag_cli.main import app

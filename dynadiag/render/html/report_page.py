@@ -16,8 +16,8 @@ from dynadiag.render import mutation_words as words
 from dynadiag.render.articles import change_paragraphs, finding_article
 from dynadiag.render.document import Article, Paragraph
 from dynadiag.render.html import compilations, page, tables
-from dynadiag.render.html.calls import calls
 from dynadiag.render.html.code import coloured
+from dynadiag.render.html.compilations import calls
 from dynadiag.render.html.filters import Filters
 from dynadiag.render.html.graphs import graphs as graphs_of
 from dynadiag.render.html.graphs import guards

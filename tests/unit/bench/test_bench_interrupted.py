@@ -13,7 +13,7 @@ from dynadiag.bench.arms import parse_arms
 from dynadiag.bench.json_result import to_dict
 from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.round_loop import BenchOptions
-from dynadiag.bench.rounds import Budget
+from dynadiag.bench.verdict import Budget
 from tests.unit.render.test_every_string import bench_result
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "bench.schema.json").read_text())

@@ -12,7 +12,7 @@ from dynadiag.bench.arms import ArmSpec
 from dynadiag.bench.inside import timing
 from dynadiag.bench.outcome import ArmResult, BenchResult
 from dynadiag.bench.round_loop import BenchOptions, RoundLoop, Runner
-from dynadiag.bench.rounds import Budget
+from dynadiag.bench.verdict import Budget
 
 
 @pytest.fixture

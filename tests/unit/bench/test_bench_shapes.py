@@ -16,9 +16,9 @@ from dynadiag.bench.judging import compare_arms, summarise
 from dynadiag.bench.outcome import ArmResult, BenchResult, Correctness
 from dynadiag.bench.process import ArmFailedError
 from dynadiag.bench.round_loop import BenchOptions, Runner
-from dynadiag.bench.rounds import Budget
 from dynadiag.bench.shapes import labels_of, replay_shapes
 from dynadiag.bench.statistics import geometric_mean, weighted_geometric_mean
+from dynadiag.bench.verdict import Budget
 from dynadiag.errors import UsageError
 from dynadiag.render.page import Page
 from dynadiag_cli.main import app

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.bench.rounds import Budget, enough, is_look, looks_until, orders, planned_looks, settled
 from dynadiag.bench.statistics import Interval, drift, geometric_mean, median_interval, noise_interval, paired_ratio, ranks, spread
-from dynadiag.bench.verdict import SpeedVerdict, decide
+from dynadiag.bench.verdict import Budget, SpeedVerdict, decide, enough, is_look, looks_until, orders, planned_looks, settled
 
 times = st.floats(min_value=1e-6, max_value=1e6)
 samples = st.lists(times, min_size=1, max_size=60)

@@ -8,7 +8,7 @@ from dynadiag.errors import NothingFoundError, TorchUnsupportedError, Unreadable
 from dynadiag.facts.fingerprint import SCHEME
 from dynadiag.gate.baseline import KnownProblems
 from dynadiag.gate.judge import earlier_program_of, entries_for, judge, program_of
-from dynadiag.gate.options import GateOptions
+from dynadiag.gate.result import GateOptions
 from dynadiag.model import run as m
 from dynadiag.model.compiled import CompiledWork
 from tests.unit.gate.gate_builders import CALL, FILE, PRINT, STEP, finding, location, mutation, report, run

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dynadiag.errors import UsageError
-from dynadiag.gate.options import GateOptions, configured
+from dynadiag.gate.result import GateOptions, configured
 
 
 def settings(folder, text):
