@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 import traceback
-import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -127,6 +126,8 @@ def open_page(directory: Path, name: str = "report.html") -> None:
     """Show a page of a run in the system's browser."""
     page = directory / name
     if page.is_file():
+        import webbrowser  # takes subprocess and locale with it
+
         webbrowser.open(page.resolve().as_uri())
     else:
         print(f"dynadiag: there is no page to open in {directory}", file=sys.stderr)

@@ -34,6 +34,8 @@ _UNSEEN = re.compile(
     r"\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
 )
 _PLAIN = re.compile(r"[ -~\n]*\Z")
+# All but what XML 1.0 allows; written as what it forbids, which `re` compiles a hundred times faster.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @lru_cache(maxsize=4096)
@@ -118,4 +120,4 @@ def slug(text: str, *, default: str = "x", limit: int = SLUG_LIMIT) -> str:
 
 def xml_text(text: str) -> str:
     """The text with characters that XML 1.0 forbids replaced by U+FFFD (it still has to be escaped)."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", REPLACEMENT, text)
+    return _NOT_IN_XML.sub(REPLACEMENT, text)

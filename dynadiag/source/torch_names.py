@@ -28,8 +28,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 _TABLE = """
 abs               tensor   new     each         never  finite    tensors_only
@@ -277,8 +278,7 @@ zeros_like        tensor   new     like         never  none
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TorchName:
+class TorchName(NamedTuple):
     """What the function or method of one name does: a row of the table, whose columns the module describes."""
 
     name: str
@@ -333,11 +333,12 @@ def names_with(
 ) -> frozenset[str]:
     """The names whose rows have one of the values in each column that is given."""
     asked = (("gives", gives), ("memory", memory), ("shape", shape), ("raises", raises), ("gradient", gradient))
-    return frozenset(
-        row.name
-        for row in TORCH_NAMES.values()
-        if all(not values or getattr(row, column) in values for column, values in asked) and (mark is None or mark in row.marks)
-    )
+    found = list(TORCH_NAMES.values()) if mark is None else [row for row in TORCH_NAMES.values() if mark in row.marks]
+    for column, values in asked:
+        if values:
+            value_of = attrgetter(column)
+            found = [row for row in found if value_of(row) in values]
+    return frozenset([row.name for row in found])
 
 
 _TENSORS = ("tensor", "truth", "integer")

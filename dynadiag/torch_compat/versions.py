@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
 import sys
-from importlib import metadata
 
 from dynadiag.errors import TorchUnsupportedError
 
@@ -42,6 +39,9 @@ def too_old(part: str, torch: str | None, oldest: tuple[int, int] = OLDEST_THAT_
 
 def require(part: str) -> None:
     """Raise TorchUnsupportedError when this interpreter has no torch, or one that is too old for `part`."""
+    import importlib.util  # with the two below a twentieth of what `explain` of a recording takes, which asks `too_old` alone
+    from importlib import metadata
+
     try:
         why = too_old(part, metadata.version("torch"))
     except metadata.PackageNotFoundError:  # a source tree has no version
@@ -57,6 +57,8 @@ def require_in(python: str, part: str, *, oldest_python: tuple[int, int] = (3, 1
 
     Torch 2.9 and newer need Python 3.10 (their wheels' `requires-python`), so that torch is named first.
     """
+    import subprocess
+
     try:
         said = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False).stdout.split()
     except (OSError, subprocess.SubprocessError):

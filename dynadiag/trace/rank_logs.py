@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynadiag.digests.lines import RANK_NAME
 from dynadiag.model.digest import Digest, DigestEvent, RankComparison, RankTrouble, rank_numbers
 from dynadiag.trace.digest import DistrustError, digests_of, recorded_digest
 from dynadiag.trace.rank_groups import compared, main_digests
 from dynadiag.trace.sources import OpenLog, shown
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 READ_ALL = 16
 """Up to as many ranks are all read in full."""
@@ -219,6 +220,10 @@ def _round(
     logs: Sequence[Path], number: int, results: dict[Path, _Digested], sizes: Mapping[Path, int], progress: Progress | None
 ) -> list[Path]:
     """One pool over the logs, the largest first, so that no worker is left with it at the end; the logs that it did not finish."""
+    import multiprocessing  # a twentieth of what `explain` of one log takes
+    from concurrent.futures import ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
+
     total = sum(sizes.values())
     # Fresh interpreters: a fork would take along the threads and locks of a notebook or a test.
     pool = ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"), initializer=_bound_memory)

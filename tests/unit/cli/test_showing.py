@@ -128,7 +128,7 @@ User code traceback:
 
 def test_the_page_of_a_log_is_one_flag_away_and_the_report_says_so(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr(showing.webbrowser, "open", opened.append)
+    monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "from a colleague.log"
     log.write_text(TEXT_LOG)
