@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynadiag.diff.caches import cache_changes
 from dynadiag.diff.graphs import compared_graphs
 from dynadiag.diff.result import DiffResult, FindingChange, GuardChange, Kind, Side, SourceLine, TimeChange
 from dynadiag.errors import NothingFoundError
@@ -68,6 +69,7 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
         compile_s=(old.summary.compile_s, new.summary.compile_s),
         times=tuple(_times(old, new)),
         doubts=tuple(_doubts(old, new, *sides)),
+        caches=tuple(cache_changes(old.run, new.run)),
         ranks=_two_ranks(old, new),
     )
 

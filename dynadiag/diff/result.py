@@ -76,6 +76,26 @@ class TimeChange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeyPartChange:
+    """A component of a cache key, by torch's name, that is not the same in both runs, or is in one only."""
+
+    name: str
+    old: Annotated[str | None, "as torch prints it; null where the old key has no such component"]
+    new: Annotated[str | None, "null where the new key has no such component"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheChange:
+    """A compilation that a cache gave in one run and not in the other, or for which it was asked by another key in the new run."""
+
+    function: str
+    old: Annotated[str | None, "what the caches answered in the old run, such as `aotautograd hit`; null where it has no counterpart"]
+    new: str
+    why: Annotated[str | None, "torch's reason where a cache was bypassed"]
+    parts: Annotated[tuple[KeyPartChange, ...], "the components of the keys that differ, as far as both runs list them"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """One of the two runs: where it was read, what ran, and with which torch; `incomplete` says why it was cut short.
 
@@ -112,6 +132,7 @@ class DiffResult:
     compile_s: Annotated[tuple[float | None, float | None], "old and new, in seconds, each measured once; null means not recorded"]
     times: tuple[TimeChange, ...]
     doubts: Annotated[tuple[str, ...], "what cannot be compared, or only in part"]
+    caches: Annotated[tuple[CacheChange, ...], "what the caches did not give in the new run"] = ()
     ranks: Annotated[
         str | None,
         "where two ranks of one job first differ, in the order in which they compiled; null where it is not two ranks",

@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Literal, TypedDict
 
 import dynadiag
-from dynadiag.diff.result import DiffResult, FindingChange, GraphChange, Side, SourceLine
+from dynadiag.diff.result import CacheChange, DiffResult, FindingChange, GraphChange, Side, SourceLine
 from dynadiag.facts.wording import plural
 from dynadiag.render import finite_json
 from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, Tone, cells
 from dynadiag.render.sanitise import json_escaped
 
 _MOST_SHOWN = 20
+_MOST_PARTS = 4
 _WIDTH = 600
 _KINDS = {
     "break": ("Graph breaks", "graph break"),
@@ -128,6 +129,15 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
         rows = [cells(guard.function, f"{guard.old:,}", f"{guard.new:,}", _kinds(guard.kinds)) for guard in result.guards]
         words = f"{plural(len(rows), 'function')} whose guards changed"
         yield Section(title="Guards", said=words, columns=(Column("function"), *sides, Column("kinds")), items=rows)
+    if result.caches:
+        yield Section(
+            title="Compile caches",
+            said=f"{plural(len(result.caches), 'compilation')} that the caches did not give as before; `dynadiag start OLD NEW` says why",
+            columns=(Column("function"), Column("old"), Column("new"), Column("components of the keys that differ")),
+            items=result.caches if beside else result.caches[:_MOST_SHOWN],
+            row=_cache,
+            closing="" if beside or len(result.caches) <= _MOST_SHOWN else f"{len(result.caches) - _MOST_SHOWN} more: --format json",
+        )
     if result.times:
         rows = [
             cells(time.function, _seconds(time.old_s), _seconds(time.new_s))
@@ -186,6 +196,14 @@ def _difference(change: GraphChange) -> str:
     if change.calls is not None:
         return f"the same operators, but {change.calls[0]} became {change.calls[1]}"
     return "the same operators with other inputs, order or wiring"
+
+
+def _cache(change: CacheChange) -> tuple[Cell, ...]:
+    said = [f"{part.name}: {part.old or 'none'} -> {part.new or 'none'}" for part in change.parts[:_MOST_PARTS]]
+    more = len(change.parts) - len(said)
+    said += [f"and {more} more"] if more else []
+    words = "; ".join(said) or (f"bypassed: {change.why}" if change.why else "none, or not listed in both runs")
+    return cells(change.function, change.old or "not asked", change.new, Part(words, _WIDTH))
 
 
 def _kinds(kinds: Mapping[str, tuple[int, int]]) -> str:

@@ -20,6 +20,7 @@ _VALUES_SHOWN = 6
 _LONGEST_TROUBLE = 600
 _PHASES_SHOWN = 6
 _PHASES_OF_A_FRAME = 3
+_REASONS_SHOWN = 3
 _KINDS: Mapping[str, str] = {
     "dynamo": "Dynamo",
     "aot_joint": "AOT joint",
@@ -209,6 +210,10 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
             f"cache {clean(cache, limit=60)}: "
             + ", ".join(f"{count} {clean(result, limit=40)}" for result, count in sorted(results.items()))
         )
+    reasons = Counter(event.why.strip().partition("\n")[0] for event in report.run.caches if event.result == "bypass" and event.why)
+    lines += [f"not cached ({count}), torch's reason: {clean(reason, limit=200)}" for reason, count in reasons.most_common(_REASONS_SHOWN)]
+    if any("miss" in results for results in time.caches.values()):
+        lines.append("a first start misses; `dynadiag start` says why a later one does")
 
     def row(frame_time: FrameTime) -> tuple[Cell, ...]:
         longest = sorted(frame_time.phases.items(), key=lambda item: (-item[1], item[0]))[:_PHASES_OF_A_FRAME]

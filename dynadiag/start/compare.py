@@ -10,6 +10,7 @@ from pathlib import Path
 from dynadiag.diff.compare import side_of
 from dynadiag.diff.result import SourceLine
 from dynadiag.errors import NothingFoundError
+from dynadiag.facts.cache_lookups import LookUps, paired, rank_of
 from dynadiag.facts.program_end import refuse_failed_start, refuse_missing_torch
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import plural
@@ -19,7 +20,6 @@ from dynadiag.start.bypasses import bypass_cause
 from dynadiag.start.graph_causes import AOT, DYNAMO, graph_causes
 from dynadiag.start.input_causes import dynamic_causes, input_causes
 from dynadiag.start.key_causes import environment_of, key_causes, leftovers
-from dynadiag.start.lookups import LookUps, paired
 from dynadiag.start.result import CacheAnswer, Cause, Compilation, StartResult
 from dynadiag.start.setting_lines import SettingLines, Source
 
@@ -131,7 +131,7 @@ class _Comparison:
             id=frame.id,
             function=source_function(frame.name) or "an unnamed function",
             place=None if frame.file is None else SourceLine(file=project_path(frame.file, run), line=frame.line),
-            rank=run.processes[frame.key.process].rank,
+            rank=rank_of(frame, run),
             call=frame.call,
             answers=answers,
             compile_s=self.times[1].get(frame.id),

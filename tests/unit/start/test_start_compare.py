@@ -8,7 +8,11 @@ import jsonschema
 import pytest
 
 from dynadiag import report
+from dynadiag.diff import show as diff_show
+from dynadiag.diff.caches import cache_changes
+from dynadiag.diff.compare import compare as diff
 from dynadiag.errors import NothingFoundError
+from dynadiag.render import markdown
 from dynadiag.render.html import result_page
 from dynadiag.render.markdown_text import document
 from dynadiag.render.page import text_of
@@ -169,6 +173,22 @@ def test_what_nothing_explains_is_shown_as_torch_names_it(two):
 def test_one_command_that_traces_another_number_each_time_differs_by_itself(two):
     ((kind, said, line),) = told(two(same=True, code=graph(2.75), parts={"gm": "other"}))
     assert (kind, line) == ("per_process", 4) and said.startswith("a number in the code, which differs in each process")
+
+
+def test_diff_lists_the_components_that_differ_by_name(tmp_path):
+    old = a_start(tmp_path / "old")
+    new = a_start(tmp_path / "new", key="k2", parts={"cpp_runtime_thread_count": "2"})
+    (change,) = cache_changes(old.run, new.run)
+    assert [(part.name, part.old, part.new) for part in change.parts] == [("cpp_runtime_thread_count", "1", "2")]
+    assert (change.function, change.new) == ("f (me/train.py)", "aotautograd miss, fx_graph miss")
+    assert list(cache_changes(old.run, old.run)) == []
+    result = diff(old, new, old_path="old", new_path="new")
+    assert result.exit_status == 0 and "cpp_runtime_thread_count: 1 -> 2" in document(diff_show.document_of(result))
+
+
+def test_explain_names_torchs_reason_for_a_bypass(tmp_path):
+    of = a_start(tmp_path / "old", result="bypass", cache_bypass_reason="Unsupported post grad custom pass")
+    assert "torch's reason: Unsupported post grad custom pass" in markdown.render(of)
 
 
 def test_logs_of_different_programs_are_refused(tmp_path):

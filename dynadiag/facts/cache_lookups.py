@@ -94,8 +94,13 @@ def _nearest(entry: LookUps, candidates: list[LookUps]) -> LookUps | None:
     return min(candidates, key=lambda candidate: (not candidate.events, len(entry.differences(candidate))))
 
 
+def rank_of(frame: Frame, run: Run) -> int | None:
+    """The rank of the process that compiled a frame."""
+    process = next((process for process in run.processes if process.index == frame.key.process), None)
+    return None if process is None else process.rank
+
+
 def _group(entry: LookUps) -> object:
-    process = entry.run.processes[entry.frame.key.process]
-    which = process.rank if process.rank is not None else 0
+    which = rank_of(entry.frame, entry.run) or 0
     file = None if entry.frame.file is None else project_path(entry.frame.file, entry.run)
     return which, file, source_function(entry.frame.name)
