@@ -43,6 +43,22 @@ _MaxRecompiles = Annotated[
 _MaxFallbacks = Annotated[
     int | None, typer.Option("--max-fallbacks", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N fallbacks to eager.")
 ]
+_MaxCacheMisses = Annotated[
+    int | None,
+    typer.Option(
+        "--max-cache-misses", rich_help_panel=LIMITS, metavar="N", min=0, help="Allow N compilations that did not come from the caches."
+    ),
+]
+_MaxCompilesAfter = Annotated[
+    int | None,
+    typer.Option(
+        "--max-compiles-after",
+        rich_help_panel=LIMITS,
+        metavar="K",
+        min=0,
+        help="Fail on what compiles after the first K calls of compiled functions.",
+    ),
+]
 _NoMutationCopy = Annotated[
     bool | None,
     typer.Option("--no-mutation-copy/--mutation-copy", rich_help_panel=LIMITS, help="Fail when a mutated input is copied back."),
@@ -89,6 +105,8 @@ def check(
     max_breaks: _MaxBreaks = None,
     max_recompiles: _MaxRecompiles = None,
     max_fallbacks: _MaxFallbacks = None,
+    max_cache_misses: _MaxCacheMisses = None,
+    max_compiles_after: _MaxCompilesAfter = None,
     no_mutation_copy: _NoMutationCopy = None,
     min_graphs: _MinGraphs = None,
     min_compiled: _MinCompiled = None,
@@ -125,6 +143,8 @@ def check(
         max_breaks=max_breaks,
         max_recompiles=max_recompiles,
         max_fallbacks=max_fallbacks,
+        max_cache_misses=max_cache_misses,
+        max_compiles_after=max_compiles_after,
         no_mutation_copy=no_mutation_copy,
         min_graphs=min_graphs,
         min_compiled=min_compiled,

@@ -26,6 +26,8 @@ _OWN_CODES = {
     "max-breaks": "More graph breaks than allowed",
     "max-recompiles": "More recompiles than allowed",
     "max-fallbacks": "More fallbacks to eager than allowed",
+    "max-cache-misses": "More compilations than allowed did not come from the caches",
+    "max-compiles-after": "Something compiled after the warm-up",
     "no-mutation-copy": "A mutated input is copied",
     "min-graphs": "Fewer graphs than required",
     "min-compiled": "A smaller share of operators runs compiled than required",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadiag.errors import NothingFoundError, UnreadableInputError
+from dynadiag.facts.cache_lookups import look_ups
 from dynadiag.facts.compiled_work import compiled_work, why_no_work
 from dynadiag.facts.fingerprint import SCHEME, functions_of, matched
 from dynadiag.facts.program_end import failure_of, refuse_missing_torch
@@ -232,11 +233,37 @@ def _limits(report: Report, options: GateOptions, found: Sequence[Problem]) -> I
             many = "fallbacks to eager" if name == "max-fallbacks" else None
             holds = number - through <= most
             yield Limit(name=name, what=what, many=many, counted=number, excused=through, limit=most, holds=holds)
+    if options.max_cache_misses is not None:
+        yield _cache_misses(report, options.max_cache_misses)
+    if options.max_compiles_after is not None:
+        yield _late_compilations(report, options.max_compiles_after)
     if options.min_graphs is not None:
         holds = summary.graphs >= options.min_graphs
         yield Limit(name="min-graphs", what="graph", counted=summary.graphs, excused=0, limit=options.min_graphs, holds=holds)
     if options.min_compiled is not None and report.run.frames:
         yield _compiled(report, options.min_compiled)
+
+
+def _cache_misses(report: Report, most: int) -> Limit:
+    """The compilations for which some cache had nothing, or was not asked."""
+    asked = [entry for entry in look_ups(report.run) if entry.events]
+    if not asked:
+        raise UnreadableInputError(
+            "--max-cache-misses cannot be checked: no look-up in a compile cache was recorded (they are off, or the back end has none)"
+        )
+    missed = sum(any(event.result != "hit" for event in entry.events) for entry in asked)
+    what, many = "compilation not from the caches", "compilations not from the caches"
+    return Limit(name="max-cache-misses", what=what, many=many, counted=missed, excused=0, limit=most, holds=missed <= most)
+
+
+def _late_compilations(report: Report, calls: int) -> Limit:
+    """What compiled in a later call of compiled functions than the warm-up has."""
+    if all(frame.call is None for frame in report.run.frames):
+        raise UnreadableInputError("--max-compiles-after cannot be checked: the log does not say in which call each frame was compiled")
+    late = sum(frame.call is not None and frame.call > calls for frame in report.run.frames)
+    what = f"compilation after the first {plural(calls, 'call')}"
+    many = f"compilations after the first {plural(calls, 'call')}"
+    return Limit(name="max-compiles-after", what=what, many=many, counted=late, excused=0, limit=0, holds=late == 0)
 
 
 def _compiled(report: Report, least: float) -> Limit:

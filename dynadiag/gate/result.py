@@ -83,14 +83,15 @@ class GateResult:
 BASELINE = "dynadiag-baseline.json"
 """The name of a baseline that `--update-baseline` writes when no other is given."""
 FAIL_ON = ("error", "warning")
-_COUNTS = ("max-breaks", "max-recompiles", "max-fallbacks", "min-graphs")
+_COUNTS = ("max-breaks", "max-recompiles", "max-fallbacks", "max-cache-misses", "max-compiles-after", "min-graphs")
 _SETTINGS = (*_COUNTS, "min-compiled", "no-mutation-copy", "fail-on", "baseline")
 _TABLE = "[tool.dynadiag.check]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """The limits; None is no limit. `min_compiled` is a share of operators, from 0 to 1.
+    """The limits; None is no limit. `min_compiled` is a share of operators, from 0 to 1, `max_compiles_after` a number of calls after which
+    nothing may compile.
 
     `fail_on` is the lowest severity that fails where no limit says otherwise.
     """
@@ -98,6 +99,8 @@ class GateOptions:
     max_breaks: int | None = None
     max_recompiles: int | None = None
     max_fallbacks: int | None = None
+    max_cache_misses: int | None = None
+    max_compiles_after: int | None = None
     min_graphs: int | None = None
     min_compiled: float | None = None
     no_mutation_copy: bool = False

@@ -45,6 +45,26 @@ def test_a_limit_decides_on_what_it_counts(options, entries, failed):
     assert codes(judged(report(**entries), **options)) == failed
 
 
+def test_cache_misses_are_counted_by_compilation_and_late_ones_by_their_call():
+    of = report(breaks=())
+    hit, miss = (
+        m.CacheEvent(frame=of.run.frames[0].id, cache=cache, result=result) for cache, result in (("fx_graph", "hit"), ("fx_graph", "miss"))
+    )
+    assert codes(judged(replace(of, run=replace(of.run, caches=(hit,))), max_cache_misses=0)) == []
+    missed = replace(of, run=replace(of.run, caches=(hit, miss, miss)))
+    (failed,) = judged(missed, max_cache_misses=0).failed
+    assert failed.title == "1 compilation not from the caches, at most 0 allowed"
+    assert codes(judged(missed, max_cache_misses=1)) == []
+    with pytest.raises(UnreadableInputError, match="no look-up in a compile cache"):
+        judged(of, max_cache_misses=0)
+    late = replace(of, run=replace(of.run, frames=(replace(of.run.frames[0], call=41), *of.run.frames[1:])))
+    (failed,) = judged(late, max_compiles_after=40).failed
+    assert failed.title == "1 compilation after the first 40 calls, at most 0 allowed"
+    assert codes(judged(late, max_compiles_after=41)) == []
+    with pytest.raises(UnreadableInputError, match="does not say in which call"):
+        judged(of, max_compiles_after=1)
+
+
 def test_a_share_of_compiled_operators_is_wanted():
     work = CompiledWork(process=0, function="f", call=3, in_graphs=36, outside=4, graphs=2, regions={})
     of = report(breaks=())
