@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from dynadiag.bench.outcome import BenchResult
 from dynadiag.bench.process import ArmFailedError
+from dynadiag.bench.statistics import is_positive
 from dynadiag.files import write_inside
 from dynadiag.render import finite_json
 
@@ -89,11 +89,7 @@ def _is_sound(found: Any) -> bool:
     rates = list(found["matmul_flops_per_s"].values())
     values = [*rates, found.get("copy_bytes_per_s")]
     l2 = found.get("l2_bytes")
-    return bool(rates) and all(_positive(value) for value in values) and isinstance(l2, int) and not isinstance(l2, bool) and l2 >= 0
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return bool(rates) and all(is_positive(value) for value in values) and isinstance(l2, int) and not isinstance(l2, bool) and l2 >= 0
 
 
 def find_limits(result: BenchResult, ask: Callable[[str], Any] | None, *, remeasure: bool) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dynadiag.bench.outcome import BenchResult, Comparison
+from dynadiag.bench.statistics import is_positive
 from dynadiag.bench.verdict import SMALLEST_EFFECT
 from dynadiag.errors import UnreadableInputError
 from dynadiag.files import read_small
@@ -109,7 +109,7 @@ def _worse(now: Comparison, before: Mapping[str, Any], where: str) -> str | None
         return f"{name}: {now.verdict}, was {before.get('verdict')!s:.20}: {now.reason}"
     ends, noise = _pair(before.get("ci95")), _pair(before.get("noise_ci95"))
     estimate = before.get("speedup")
-    if ends is None or noise is None or not _positive(estimate):
+    if ends is None or noise is None or not is_positive(estimate):
         return None
     if now.decision is None:
         return f"{name}: was timed before and is not now: {now.reason}"
@@ -123,10 +123,6 @@ def _worse(now: Comparison, before: Mapping[str, Any], where: str) -> str | None
 
 
 def _pair(value: Any) -> tuple[float, float] | None:
-    if isinstance(value, list) and len(value) == 2 and all(_positive(item) for item in value):
+    if isinstance(value, list) and len(value) == 2 and all(is_positive(item) for item in value):
         return float(value[0]), float(value[1])
     return None
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +171,8 @@ def drift(values: Sequence[float]) -> float:
     if third < 3:
         return 0.0
     return statistics.median(values[-third:]) / statistics.median(values[:third]) - 1
+
+
+def is_positive(value: Any) -> bool:
+    """Whether this is a finite number above zero, in a file that anybody may have written."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0

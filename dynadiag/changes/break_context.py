@@ -390,12 +390,12 @@ def _same_line(own: Location | None, torch_frame: Location | None) -> bool:
     """Whether the break is on the user's own line; torch's polyfills stand for a builtin that the line calls itself."""
     if own is None or torch_frame is None or _POLYFILL.search(torch_frame.file):
         return True
-    return (own.file, own.line) == (torch_frame.file, torch_frame.line)
+    return own.is_same_line(torch_frame)
 
 
 def _below(stack: tuple[Location, ...], own: Location | None) -> tuple[Location, ...]:
     """The frames that the user's line leads to, from its callee on; empty when the line is not on the stack."""
-    places = [] if own is None else [index for index, frame in enumerate(stack) if (frame.file, frame.line) == (own.file, own.line)]
+    places = [] if own is None else [index for index, frame in enumerate(stack) if frame.is_same_line(own)]
     return stack[places[-1] + 1 :] if places else ()
 
 
@@ -421,7 +421,7 @@ def _inside(event: BreakEvent | GraphBreak, run: Run, own: Location | None, stac
         return True
     name = source_function(frame.name)
     first = next((i for i, item in enumerate(stack) if item.file == frame.file and source_function(item.function) == name), len(stack))
-    return any((element.file, element.line) == (own.file, own.line) for element in stack[first:])
+    return any(element.is_same_line(own) for element in stack[first:])
 
 
 def _others(

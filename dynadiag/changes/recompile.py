@@ -100,8 +100,7 @@ def _where(cause: Cause) -> str:
     if len(cause.code.calls.entered) > 1:
         return f"each of the calls at {listed([short_place(location) for location in cause.code.calls.entered])}"
     (only,) = cause.code.calls.entered
-    same = cause.code.calls.shown is not None and (cause.code.calls.shown.file, cause.code.calls.shown.line) == (only.file, only.line)
-    return "the call" if same else f"the call at {short_place(only)}"
+    return "the call" if only.is_same_line(cause.code.calls.shown) else f"the call at {short_place(only)}"
 
 
 def length_advice(cause: Cause) -> Iterable[Advice]:

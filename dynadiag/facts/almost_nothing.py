@@ -103,7 +103,7 @@ def _entered_from(call: Location, frame: Frame) -> bool:
     """Whether a compiled frame was entered under the call; what goes on after it in the same function was not."""
     if (frame.file, source_function(frame.name)) == (call.file, source_function(call.function)):
         return False
-    return any((caller.file, caller.line) == (call.file, call.line) for caller in frame.callers)
+    return any(caller.is_same_line(call) for caller in frame.callers)
 
 
 def _lines(frame: Frame, run: Run) -> int:

@@ -15,6 +15,10 @@ class Location:
     function: str | None = None
     code: Annotated[str | None, "the source line as recorded, stripped"] = None
 
+    def is_same_line(self, other: Location | None) -> bool:
+        """Whether both are one line of one file, whatever function and code are known of them."""
+        return other is not None and (self.file, self.line) == (other.file, other.line)
+
 
 @dataclass(frozen=True, slots=True)
 class PayloadRef:

@@ -15,7 +15,9 @@ from dynadiag.model.sentences import sentences
 
 SCHEMA_VERSION = 1
 
-Basis = Literal["measured", "counted", "derived"]
+Certainty = Literal["measured", "counted", "observed", "derived", "predicted"]
+"""How sure what a finding says is, the surest first: a time that was taken, records that were counted, what was seen to happen in this run,
+what follows from what was recorded, and what another back end or device would do. The `basis` of every cost and effect is one of them."""
 Severity = Literal["error", "warning", "note"]
 
 
@@ -65,7 +67,7 @@ class Cost:
 
     value: Annotated[float, float | None]
     unit: str
-    basis: Annotated[Basis, "how the value was obtained: measured, counted or derived"]
+    basis: Annotated[Certainty, "how the value was obtained: measured, counted or derived"]
     remark: Annotated[str, "what else there is to say of it"] = ""
     low: Annotated[float | None, "where the value is only known to lie between two ends, the lower one (it is the value)"] = None
     high: Annotated[float | None, "the upper end; null where the value is known"] = None
@@ -176,7 +178,7 @@ class Fallback:
 
 class _EveryEffectKeys(TypedDict):
     kind: str
-    basis: str
+    basis: Certainty
     detail: str
 
 

@@ -15,7 +15,7 @@ from dynadiag.facts.replayed_calls import WRITTEN, Cut, ReplayedCalls
 from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import unique
 from dynadiag.model.compiled import Ask, Node, Timeline
-from dynadiag.model.report import Basis, Cost
+from dynadiag.model.report import Certainty, Cost
 from dynadiag.model.run import RegionCost, Run
 from dynadiag.trace.timelines import read_timeline
 
@@ -88,7 +88,7 @@ class _PricedProcess:
         return _between(low, high, "derived", f"{of}by replaying host and device without the break; {known}{parts}")
 
 
-def _between(low_ns: float, high_ns: float, basis: Basis, remark: str, *, exact: bool = False) -> Cost:
+def _between(low_ns: float, high_ns: float, basis: Certainty, remark: str, *, exact: bool = False) -> Cost:
     low, high = (round(end / _NS_PER_MS, 4) for end in (low_ns, high_ns))
     ends = (None, None) if exact else (low, high)
     return Cost(value=low, unit="ms per call", basis=basis, remark=remark, low=ends[0], high=ends[1])

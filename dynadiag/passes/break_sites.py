@@ -151,7 +151,7 @@ def _torch_frame(event: BreakEvent, frame: Frame | None, stack: Sequence[Locatio
         place = Location(frame.file, frame.line, frame.name)
     if place is None:
         return None
-    known = next((location for location in reversed(stack) if (location.file, location.line) == (place.file, place.line)), place)
+    known = next((location for location in reversed(stack) if location.is_same_line(place)), place)
     if known.function is None and frame is not None and (frame.file, frame.line) == (place.file, place.line):
         known = Location(place.file, place.line, frame.name)
     return Location(place.file, place.line, source_function(place.function or known.function), place.code or known.code)

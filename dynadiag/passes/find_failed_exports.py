@@ -51,7 +51,7 @@ def _finding(problem: Problem, run: Run) -> Finding:
     inside = printed_stack(user_code.split("\n")) if user_code else ()  # a strict export, traced by Dynamo
     asked = _asking(problem, run)
     where = own_frame(inside, run) or own_frame(problem.stack, run)
-    place = None if where is None or (asked is not None and (where.file, where.line) == (asked.file, asked.line)) else where
+    place = None if where is None or where.is_same_line(asked) else where
     text = " ".join(message.strip().partition("\n\n")[0].split())[:_LONGEST].rstrip(". ")
     calls = "The program exports" if asked is None else f"The program exports at {short_place(asked)}"
     stopped = "it failed" if place is None else f"tracing stopped at {short_place(place)}"

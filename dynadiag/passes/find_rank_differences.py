@@ -10,7 +10,7 @@ from typing import TypeVar
 from dynadiag.facts.fingerprint import Subject, fingerprints
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.user_frames import own_frame, project_path, source_function
-from dynadiag.facts.wording import listed, plural, short_place
+from dynadiag.facts.wording import frame_location, listed, plural, short_place
 from dynadiag.model import codes
 from dynadiag.model.clauses import Basis, Clause, Doubt, Effect, Happened
 from dynadiag.model.digest import rank_numbers
@@ -179,7 +179,7 @@ def _recompiles(run: Run) -> Iterable[tuple[int, Item]]:
         named = known(frame)
         guard = parse_reason(event.reasons[0]) if event.reasons else None
         cause = "" if guard is None or not guard.source else f" because of {guard.source}"
-        where = _location(named)
+        where = frame_location(named)
         said = f" because of {written(guard.source, frame, {}).replace('`', '')}" if guard is not None and cause else ""
         yield frame.key.process, Item((*_place_key(where, run), cause), f"recompile of {_name(named)}{said}", where)
 
@@ -188,7 +188,7 @@ def _graphs(run: Run) -> Iterable[tuple[int, Item]]:
     for graph in run.graphs:
         frame = run.frame(graph.frame)
         if frame is not None and graph.kind == "dynamo" and graph.attempt >= frame.attempts - 1:
-            where = _location(frame)
+            where = frame_location(frame)
             yield frame.key.process, Item((*_place_key(where, run), frame.name or ""), f"graphs of {_name(frame)}", where)
 
 
@@ -197,7 +197,7 @@ def _outcomes(run: Run) -> Iterable[tuple[int, Item]]:
     for frame in run.frames:
         if frame.outcome in ("skipped", "failed"):
             named = known(frame)
-            where = _location(named)
+            where = frame_location(named)
             yield frame.key.process, Item((*_place_key(where, run), frame.outcome), f"{_name(named)} {frame.outcome}", where)
 
 
@@ -205,12 +205,8 @@ def _place_key(where: Location | None, run: Run) -> tuple[str, ...]:
     return ("",) if where is None else (project_path(where.file, run), str(where.line), source_function(where.function) or "")
 
 
-def _location(frame: Frame) -> Location | None:
-    return None if frame.file is None else Location(frame.file, frame.line, frame.name)
-
-
 def _name(frame: Frame) -> str:
-    return f"{source_function(frame.name) or 'an unnamed frame'} ({short_place(_location(frame))})"
+    return f"{source_function(frame.name) or 'an unnamed frame'} ({short_place(frame_location(frame))})"
 
 
 _ASPECTS = (
@@ -260,7 +256,7 @@ def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFE
     first: dict[tuple[str, ...], dict[int, Frame]] = {}
     for frame in run.frames:
         if frame.guards is not None and frame.guards.values and frame.key.process in of_process:
-            place = (*_place_key(_location(frame), run), frame.name or "")
+            place = (*_place_key(frame_location(frame), run), frame.name or "")
             first.setdefault(place, {}).setdefault(of_process[frame.key.process], frame)
     own = {guard.source for code in _own_values(run) if (guard := parse_guard_code(code)) is not None}
     found: list[RankDifference] = []
@@ -279,7 +275,7 @@ def guard_values(ranks: Mapping[int, Process], run: Run, most: int = _MOST_DIFFE
                 frame = next(iter(frames.values()))
                 what = f"value of `{source}` guarded in {_name(frame)}"
                 found.append(
-                    RankDifference(id="", what=what, values=by_rank(values), odd_ranks=odd_ones(values), location=_location(frame))
+                    RankDifference(id="", what=what, values=by_rank(values), odd_ranks=odd_ones(values), location=frame_location(frame))
                 )
     return found, number
 

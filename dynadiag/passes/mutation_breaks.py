@@ -72,7 +72,7 @@ def _fact(event: BreakEvent, frame: Frame, found: Found, run: Run) -> Fact:
         input=found.input,
         kind=found.kind,
         effects=(effect,),
-        sites=(Site(own, found.op, None if place is None or own is None or (place.file, place.line) == (own.file, own.line) else place),),
+        sites=(Site(own, found.op, None if place is None or own is None or place.is_same_line(own) else place),),
         doubts=doubts,
         unknown=unknown,
     )

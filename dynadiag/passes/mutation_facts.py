@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from dynadiag.facts.user_frames import joined_stack, own_frame
 from dynadiag.model.location import Location
+from dynadiag.model.report import Certainty
 from dynadiag.model.run import Frame, Run
 
-Basis = Literal["observed", "derived", "predicted"]
 # Worst first (DESIGN): what a list of effects is sorted by. A kind that is not in it comes last.
 ORDER: Final[tuple[str, ...]] = (
     "silent_wrong",
@@ -30,7 +30,7 @@ class Effect:
     """One effect. `condition` says when it comes if it did not (or would not) come in the mode of this run."""
 
     kind: str
-    basis: Basis
+    basis: Certainty
     detail: str
     condition: str | None = None
 

@@ -44,10 +44,10 @@ def enter(roots: Sequence[str], passed: Sequence[str], store: Path, *, check: bo
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     points = [(point, kind) for root in roots for point, kind in _mounts_below(root)]
     lower = {point: os.open(point, os.O_PATH) for point, _ in points}
-    real = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in passed if _is_below(path, roots)}
+    real = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in passed if is_below(path, roots)}
     try:
         for number, (point, kind) in enumerate(points):
-            if _is_below(point, passed):
+            if is_below(point, passed):
                 continue
             if kind not in _NOT_FOR_OVERLAYS and stat.S_ISREG(os.fstat(lower[point]).st_mode):
                 raise NotPossibleError(f"no overlay for a file that is mounted by itself ({point})")
@@ -143,10 +143,11 @@ def _mounts_below(root: str) -> list[tuple[str, str]]:
     for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
         left, _, right = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split()[4])
-        if point != root and _is_below(point, [root]):
+        if point != root and is_below(point, [root]):
             found[point] = right.split()[0]
     return sorted(found.items(), key=lambda item: len(item[0]))
 
 
-def _is_below(path: str, folders: Sequence[str]) -> bool:
+def is_below(path: str, folders: Sequence[str]) -> bool:
+    """Whether a path is one of the folders, or lies in one."""
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)

@@ -14,7 +14,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -165,7 +165,7 @@ class _Supervisor:
             if port not in self._own_ports:
                 self._note("network", f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         written = self._undo.saved() if self._view.kind == "undo" else overlay.written(self._uppers)
-        dropped = (name for name in written if _is_below(name, self._view.roots) and "__pycache__" not in name)
+        dropped = (name for name in written if overlay.is_below(name, self._view.roots) and "__pycache__" not in name)
         for path in itertools.islice(dropped, _MOST_DROPPED):
             self._note("dropped", path)
         self._undo.close()
@@ -237,21 +237,21 @@ class _Supervisor:
     def _device(self, path: str) -> int:
         """The file system that has a path, or has it below an overlay."""
         for root in self._view.roots:
-            if _is_below(path, [root]):
+            if overlay.is_below(path, [root]):
                 return self._devices[root]
         with contextlib.suppress(OSError):
             return os.stat(os.path.dirname(path)).st_dev  # noqa: PTH116, PTH120
         return -1
 
     def _is_overlaid(self, path: str) -> bool:
-        return self._view.kind == "overlay" and _is_below(path, self._view.roots)
+        return self._view.kind == "overlay" and overlay.is_below(path, self._view.roots)
 
     def _is_kept(self, path: str) -> bool:
         """Whether what is written there is put back."""
         view = self._view
-        if _is_below(path, view.passed) or self._is_overlaid(path):
+        if overlay.is_below(path, view.passed) or self._is_overlaid(path):
             return False
-        return _is_below(path, view.roots) or not (is_ordinary(path, self._ordinary) or _is_device(path))
+        return overlay.is_below(path, view.roots) or not (is_ordinary(path, self._ordinary) or _is_device(path))
 
     def _keep_absent(self, path: str) -> None:
         if self._is_kept(path):
@@ -278,7 +278,7 @@ class _Supervisor:
             self._connections.add((seen.address, seen.port))
         else:
             path = os.path.realpath(seen.address)
-            if not _is_below(path, (*self._view.passed, *self._view.roots)) and not is_ordinary(path, self._ordinary):
+            if not overlay.is_below(path, (*self._view.passed, *self._view.roots)) and not is_ordinary(path, self._ordinary):
                 self._note("service", seen.address)
 
     def _note(self, kind: str, what: str) -> None:
@@ -342,10 +342,6 @@ def _is_device(path: str) -> bool:
 def _may_change(path: str, change: Change) -> bool:
     """Whether the program could make such a change if nobody looked after it."""
     return os.access(path if change == "content" else os.path.dirname(path), os.W_OK)  # noqa: PTH120
-
-
-def _is_below(path: str, folders: Sequence[str]) -> bool:
-    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def touched(view: View) -> dict[str, list[str]]:

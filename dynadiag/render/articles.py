@@ -8,7 +8,6 @@ from typing import Literal
 
 from dynadiag.facts.wording import short_place
 from dynadiag.model.clauses import Clause, GraphsAround, Settled, Unadvised
-from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.model.sentences import sentences
 from dynadiag.render import wording
@@ -102,7 +101,7 @@ def _library_lines(finding: Finding, sites: Sequence[GraphBreak], base: Path | N
     inner = [
         (place, site)
         for site in sites
-        if (place := site.torch_frame) is not None and not _is_same_place(place, finding.where) and short_place(place) not in named
+        if (place := site.torch_frame) is not None and not place.is_same_line(finding.where) and short_place(place) not in named
     ]
     limit = _SITES[length]
     for place, site in inner[:limit]:
@@ -110,10 +109,6 @@ def _library_lines(finding: Finding, sites: Sequence[GraphBreak], base: Path | N
         yield Paragraph(label="in", text=f"{wording.place(place, base)}{count}", code=place.code or "")
     if limit is not None and len(inner) > limit:
         yield Paragraph(label="", text=f"and {len(inner) - limit} more sites: see report.json")
-
-
-def _is_same_place(place: Location, other: Location | None) -> bool:
-    return other is not None and (place.file, place.line) == (other.file, other.line)
 
 
 def _evidence(finding: Finding, report: Report) -> Paragraph:

@@ -348,7 +348,7 @@ class _Collector:
         for place in (*stack, *((own,) if own is not None else ())):
             found = self._at(place, make=place is own)
             if found is not None and place.line is not None:
-                innermost = own is not None and (place.file, place.line) == (own.file, own.line)
+                innermost = place.is_same_line(own)
                 (found.breaks if innermost else found.inside)[place.line][site.id] = site
 
     def _versions(self) -> None:
@@ -504,4 +504,4 @@ def _name_of(place: Location | None) -> str:
 def _library_place(site: GraphBreak) -> str:
     """Where Dynamo stopped, if that is not the own line itself."""
     own, inner = site.own_frame, site.torch_frame
-    return f" in {short_place(inner)}" if inner is not None and own is not None and (own.file, own.line) != (inner.file, inner.line) else ""
+    return f" in {short_place(inner)}" if inner is not None and own is not None and not own.is_same_line(inner) else ""

@@ -150,6 +150,6 @@ def _started(run: Run) -> set[int]:
 def _told(message: str, where: Location | None, findings: tuple[Finding, ...]) -> bool:
     """Whether a finding says it: with its words, or as the error at its line."""
     errors = [finding.where for finding in findings if finding.severity == "error" and finding.where is not None]
-    if where is not None and any((error.file, error.line) == (where.file, where.line) for error in errors):
+    if any(error.is_same_line(where) for error in errors):
         return True
     return len(message) >= _SHORTEST and any(message[:_TELLING] in " ".join(finding.why.split()) for finding in findings)

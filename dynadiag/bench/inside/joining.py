@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -91,15 +92,9 @@ def _copy_into(joined: Any, graph: Any, known: dict[Any, Any], root: dict[str, A
             copied = joined.node_copy(node, lambda item: known[item])
             if node.op in ("get_attr", "call_module"):
                 copied.target = prefix + str(node.target).replace(".", "_")
-                root[copied.target] = _attribute(graph, str(node.target))
+                root[copied.target] = attrgetter(str(node.target))(graph)
             known[node] = copied
     return results
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name)
-    return owner
 
 
 @dataclass(kw_only=True)

@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -61,7 +62,7 @@ class GraphCopy:
 def copy_graph(module: GraphModule, sources: Any) -> GraphCopy:
     """The graph as Dynamo made it; `sources` maps names of attributes to Dynamo's sources."""
     placeholders = [_name(node) for node in module.graph.nodes if node.op == "placeholder"]
-    attributes = {str(node.target): _attribute(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"}
+    attributes = {str(node.target): attrgetter(str(node.target))(module) for node in module.graph.nodes if node.op == "get_attr"}
     own = {name: _body(value) if isinstance(value, GraphModule) else value for name, value in attributes.items()}
     tensors = [source_name((sources or {}).get(name)) or name for name, value in own.items() if isinstance(value, torch.Tensor)]
     return GraphCopy(_copy(module.graph), own, (*placeholders, *tensors), _why_not(module))
@@ -69,12 +70,6 @@ def copy_graph(module: GraphModule, sources: Any) -> GraphCopy:
 
 def _name(node: Node) -> str:
     return source_name(getattr(node.meta.get("grapharg"), "source", None)) or node.name
-
-
-def _attribute(module: Any, target: str) -> Any:
-    for part in target.split("."):
-        module = getattr(module, part)
-    return module
 
 
 def _copy(graph: Graph) -> Graph:
@@ -107,7 +102,7 @@ def _why_not(module: GraphModule) -> str | None:
 
 
 def _node_why_not(module: GraphModule, node: Node) -> str | None:
-    if node.op == "call_module" and not isinstance(_attribute(module, str(node.target)), GraphModule):
+    if node.op == "call_module" and not isinstance(attrgetter(str(node.target))(module), GraphModule):
         return f"it calls the module {node.target} as a whole"
     if node.op != "call_function":
         return None

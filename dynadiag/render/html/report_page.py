@@ -9,7 +9,6 @@ from typing import Any
 import dynadiag
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.lookups import is_from_text
-from dynadiag.model.location import Location
 from dynadiag.model.report import GraphBreak, Report
 from dynadiag.render import markdown, wording
 from dynadiag.render import mutation_words as words
@@ -193,7 +192,7 @@ def _paragraph(told: Paragraph) -> dict[str, Any]:
 
 def _break(graph_break: GraphBreak, base: Path | None) -> dict[str, Any]:
     where = graph_break.own_frame or graph_break.torch_frame
-    inner = graph_break.torch_frame if graph_break.torch_frame is not None and not _same(graph_break.torch_frame, where) else None
+    inner = graph_break.torch_frame if graph_break.torch_frame is not None and not graph_break.torch_frame.is_same_line(where) else None
     return {
         "id": own_id(graph_break.id, "b"),
         "gb": clean(graph_break.gb_id or "no id", limit=20),
@@ -211,10 +210,6 @@ def _break(graph_break: GraphBreak, base: Path | None) -> dict[str, Any]:
         "context": clean(graph_break.context or "", limit=400),
         "stack": "\n".join(f"{wording.place(place, base)}\n    {clean(place.code or '')}" for place in graph_break.stack[-40:]),
     }
-
-
-def _same(location: Location, other: Location | None) -> bool:
-    return other is not None and (location.file, location.line) == (other.file, other.line)
 
 
 # -- the ladder

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 SUBSYSTEMS = ("decomposition", "pre_grad_passes", "joint_graph_passes", "post_grad_passes", "lowerings", "cudagraphs")
@@ -102,10 +103,7 @@ def value_now(name: str) -> Any:
     from dynadiag.torch_compat.dynamo.compiling import config_module
 
     module, option = config_module(name)
-    value = module
-    for part in option.split("."):
-        value = getattr(value, part)
-    return value
+    return attrgetter(option)(module)
 
 
 def can_leave_out_by_name() -> bool:
