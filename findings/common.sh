@@ -1,0 +1,37 @@
+# Sourced by every finding. `install PACKAGE==VERSION...` makes an environment with these packages, `run_program` runs the Python program on
+# its standard input there. Everything lies in a temporary folder that is deleted at the end. FINDINGS_ENVIRONMENTS=FOLDER keeps the
+# environments there and reuses them, so that several findings on the same packages install them once.
+set -euo pipefail
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# A setting of the caller must not decide the outcome.
+for name in $(compgen -e | grep -E '^(TORCH|PYTORCH|TRITON|PYTHONPATH$|PYTHONHASHSEED$|CI$|OMP_NUM_THREADS$)' || true); do
+    unset "$name"
+done
+export TORCHINDUCTOR_CACHE_DIR=$work/inductor
+
+install() {
+    local environment=$work/environment
+    if [ -n "${FINDINGS_ENVIRONMENTS:-}" ]; then
+        environment=$FINDINGS_ENVIRONMENTS/$(printf '%s\n' "$@" | sort | sha256sum | cut -c1-16)
+    fi
+    python=$environment/bin/python
+    if [ -e "$environment/installed" ]; then
+        return
+    fi
+    if command -v uv >/dev/null; then
+        uv venv --quiet --clear --python "${PYTHON:-3.11}" "$environment"
+        uv pip install --quiet --python "$python" "$@"
+    else
+        "${PYTHON:-python3.11}" -m venv --clear "$environment"
+        "$python" -m pip install --quiet --disable-pip-version-check "$@"
+    fi
+    touch "$environment/installed"
+}
+
+run_program() {
+    cat >"$work/program.py"
+    (cd "$work" && "$python" -W ignore program.py)
+}
