@@ -87,8 +87,12 @@ def user_break(context: BreakContext) -> Iterator[Said]:
 
 def builtins(context: BreakContext) -> Iterator[Said]:
     """`GB0059`: a builtin that Dynamo cannot trace with these arguments."""
-    name = re.search(r"builtin (?:operator )?`?(\w+)", context.gb_context) or re.search(r"builtin operator `(\w+)`", context.explanation)
-    yield from _BUILTINS.get(name[1] if name else "", opaque_call)(context)
+    name = (
+        re.search(r"builtin (?:operator )?`?(\w+)", context.gb_context)
+        or re.search(r"builtin operator `(\w+)`", context.explanation)
+        or re.search(r"^(?:builtin: (\w+) |call_function BuiltinVariable\((\w+)\))", context.gb_type)  # torch 2.0 to 2.6
+    )
+    yield from _BUILTINS.get(name[name.lastindex or 0] if name else "", opaque_call)(context)
 
 
 def debuggers(context: BreakContext) -> Iterator[Said]:

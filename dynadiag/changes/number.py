@@ -119,6 +119,7 @@ def math_call(context: BreakContext, place: Place) -> Iterator[Advice]:
             return
 
 
+_NO_LINE = "the line was not recorded, and what helps depends on what it does with the number that it reads (`int()`, `float()`, `.item()`)"
 _NEEDED = "what the function does with the number, as far as its source was recorded, may need a Python number"
 
 
@@ -126,7 +127,9 @@ def scalar_reads(context: BreakContext) -> Iterator[Said]:
     """`.item()`, `float(t)`, `int(t)`: keep a tensor where all uses allow it, else capture a number that is only returned."""
     line = context.line
     reads = _all_reads(line, context.place) if context.editable else []
-    if not reads:
+    if not reads and not context.line.code:
+        yield from withhold(_NO_LINE)
+    elif not reads:
         yield from withhold("an operator on this line needs a tensor's value as a Python number")
     elif in_hook(line, reads[0]):
         yield from withhold("the number is read in a hook, which runs in the backward pass")

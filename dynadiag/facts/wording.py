@@ -10,11 +10,12 @@ from dynadiag.facts.user_frames import resume_line, source_function
 from dynadiag.model.digest import FirstDifference, RankGroup, rank_numbers
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
-from dynadiag.model.sentences import base_name, listed, plural, short_place, unique
+from dynadiag.model.sentences import base_name, excerpt, listed, plural, short_place, unique
 
 __all__ = [
     "NO_RECORDS",
     "base_name",
+    "excerpt",
     "frame_location",
     "frame_ranks",
     "frame_text",

@@ -157,6 +157,15 @@ def short_place(location: Location | None) -> str:
     return name if location.line is None else f"{name}:{location.line}"
 
 
+def excerpt(text: str, limit: int) -> str:
+    """The text on one line; one that is longer than `limit` ends with "..." behind its last whole word."""
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    kept, _, cut = line[: limit - 2].rpartition(" ")
+    return f"{kept or cut[: limit - 4]} ..."
+
+
 def unique(values: Iterable[str]) -> tuple[str, ...]:
     """The values once each, in their first order."""
     return tuple(dict.fromkeys(values))

@@ -64,11 +64,15 @@ _IF_MOVED = "when torch, unaware of the write, moves or drops the call, or reads
 
 
 class _Unprobed(NamedTuple):
-    """A graph of which the probe says nothing; `blind` when AOTAutograd does not say either which inputs it writes."""
+    """A graph of which the probe says nothing.
+
+    `blind` when AOTAutograd does not say either which inputs it writes, `textless` when the graph's text does not either.
+    """
 
     graph: str
     why: str
     blind: bool
+    textless: bool
 
 
 def find_mutations(run: Run) -> PassResult:
@@ -85,7 +89,7 @@ def find_mutations(run: Run) -> PassResult:
         writes.update(map(_key, found))
         notes += disagreements(view)
         if view.why_not_probed is not None:
-            unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None))
+            unprobed.append(_Unprobed(view.graph.id, view.why_not_probed, blind=view.aot is None, textless=view.graph.text is None))
         looked += 1
         if len(writes) >= MOST_WRITES:
             break
@@ -210,9 +214,10 @@ def _site(site: Site, run: Run) -> dict[str, str | int | bool | None]:
 def _notes(unprobed: Sequence[_Unprobed], facts: Sequence[Fact]) -> Iterator[str]:
     """What is not known because graphs were not probed: which inputs they write, or only with which lines and sizes."""
     written = {fact.graph for fact in facts}
-    blind = [pair for pair in unprobed if pair.blind]
+    blind = [graph for graph in unprobed if graph.blind and not graph.textless]
     told = [entry for entry in unprobed if not entry.blind and entry.graph in written]
     for graphs, what in (
+        ([graph for graph in unprobed if graph.blind and graph.textless], "which inputs of {} are written is not known"),
         (blind, "which inputs of {} are written is known only from the graph's text"),
         (told, "the lines that write inputs of {} come from the graph's text; sizes are not known"),
     ):

@@ -64,7 +64,7 @@ class GraphView:
     def why_not_probed(self) -> str | None:
         """Why the probe says nothing of this graph, or None."""
         if self.probe is None:
-            return "the probe did not run on this recording"
+            return self.graph.why_not or "the probe did not run on this recording"
         return self.probe.error if self.probe.mutations is None else None
 
     @cached_property

@@ -209,12 +209,15 @@ def _is_passed(changed: Changed, run: Run) -> bool:
     """Whether the object is an argument of the compiled function: whether each call got the same one is not recorded.
 
     Where its own `forward` reads the value it is a module, of which programs rarely pass another one; the doubt of the fact still says so.
+    True without the source of the function, as of a text: nothing then tells an argument from what the function closes over.
     """
     if changed.guard.origin is not None and changed.guard.origin.function == "forward" and changed.frame.name != "forward":
         return False
     frame, root = changed.frame, re.match(r"(?:len\()?(?:L\[')?(\w+)", changed.guard.raw_source)
+    if root is None or is_global(changed.guard.raw_source):
+        return False
     source = None if frame.file is None or frame.line is None else parse_function(run.blocks.get((frame.file, frame.line)))
-    return source is not None and root is not None and not is_global(changed.guard.raw_source) and root[1] in source.parameters
+    return source is None or root[1] in source.parameters
 
 
 def _outside(group: list[Changed], lines: Container[tuple[str, int | None]], run: Run) -> Fact:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from dynadiag.facts.wording import short_place
+from dynadiag.facts.lookups import is_from_text
+from dynadiag.facts.wording import short_place, unique
 from dynadiag.model.clauses import Clause, GraphsAround, Settled, Unadvised
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.model.sentences import sentences
@@ -22,6 +24,8 @@ _EVIDENCE_LIMIT = 8
 _SITES = {"brief": 2, "full": 6, "verbose": None}
 _REASON_LINES = {"brief": 6, "full": 12, "verbose": 40}
 _BRIEF_REASON = 160
+_HINTS = 2
+_NAMES_TORCH = re.compile(r"`[^`]*\btorch\.\w")
 
 
 def finding_article(finding: Finding, report: Report, *, base: Path | None, length: Length = "full") -> Article:
@@ -62,6 +66,8 @@ def _paragraphs(finding: Finding, report: Report, base: Path | None, length: Len
     yield from _library_lines(finding, sites, None if length == "verbose" else base, length)
     yield Paragraph(label="why", kind="reason", text=sentences(clauses), lines=_REASON_LINES[length])
     yield from change_paragraphs(finding.fix)
+    if not finding.fix and length != "verbose" and is_from_text(report.run):
+        yield from (Paragraph(label="hint", text=f"torch: {hint}", lines=4) for hint in _hints(sites))
     if length == "brief":
         if finding.cost is not None and finding.cost.is_time:
             yield Paragraph(label="cost", kind="fact", text=wording.cost(finding.cost))
@@ -109,6 +115,11 @@ def _library_lines(finding: Finding, sites: Sequence[GraphBreak], base: Path | N
         yield Paragraph(label="in", text=f"{wording.place(place, base)}{count}", code=place.code or "")
     if limit is not None and len(inner) > limit:
         yield Paragraph(label="", text=f"and {len(inner) - limit} more sites: see report.json")
+
+
+def _hints(sites: Sequence[GraphBreak]) -> tuple[str, ...]:
+    """What torch itself hints at, where it names something of its own to set or to call: a text may be all that there is to go by."""
+    return unique(hint for site in sites[:1] for hint in site.hints if _NAMES_TORCH.search(hint))[:_HINTS]
 
 
 def _evidence(finding: Finding, report: Report) -> Paragraph:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
 from dynadiag.model.run import LIMIT_ERRORS, BreakEvent, CompileKey, Problem, RecompileEvent
+from dynadiag.model.sentences import excerpt
 from dynadiag.trace.break_text import BreakText, last_exception, parse_break, parse_reason
 from dynadiag.trace.builders import FrameBuilder, ProcessBuilder, RunBuilder
 from dynadiag.trace.graph_text import count_graph
@@ -215,7 +216,11 @@ class TextEvents:
         stack = printed_stack([f"  {match.group(2) or ''}", *lines[1:end]])
         said = match.group(1)
         reason, _ = parse_reason(said if raised is None or said.strip(": ") not in ("", "skip") else raised[1])
-        self._add_break(prefix, BreakText(reason, None, None, False, stack, stack[-1] if stack else None, None, warning=False), stack)
+        skips = said.strip() == "skip:"  # `ConvertFrame.__call__` of torch 2.1 to 2.5: "the whole frame is falling back to eager"
+        text = BreakText(reason, None, None, skips, stack, stack[-1] if stack else None, None, warning=False)
+        frame = self._add_break(prefix, text, stack)
+        if skips and stack and frame.name is None:  # its stack begins at the frame
+            frame.name, frame.file = stack[0].function, stack[0].file
 
     def announced_break(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """The warning that a scalar is read out of a tensor; its stack follows as a message of its own."""
@@ -330,7 +335,7 @@ class TextEvents:
     def warned(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """A warning of torch.compile's without a rule of its own: it is repeated, so that nobody takes the text for an empty one."""
         self.record(prefix)
-        self.run.note(f"torch warns: {' '.join(match.group(1).split())[:_LONGEST_WARNING]}")
+        self.run.note(f"torch warns: {excerpt(match.group(1), _LONGEST_WARNING)}")
 
     def explained(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
         """What `torch._dynamo.explain()` returns, printed: graphs with their operators, and the breaks between them."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynadiag.facts.wording import short_place
+from dynadiag.facts.wording import excerpt, short_place
 from dynadiag.model.location import Location
 
 
@@ -18,3 +18,10 @@ from dynadiag.model.location import Location
 )
 def test_a_file_that_every_package_has_is_named_with_its_package(file, said):
     assert short_place(Location(file, 3)) == said
+
+
+def test_a_long_text_ends_behind_a_whole_word():
+    said = "To prevent overwriting, clone the tensor outside of torch.compile()"
+    assert excerpt(said, len(said)) == excerpt(f"  {said}\n", 200) == said
+    assert excerpt(said, 30) == "To prevent overwriting, ..."
+    assert excerpt("x" * 50, 20) == f"{'x' * 16} ..."

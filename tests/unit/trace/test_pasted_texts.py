@@ -96,6 +96,9 @@ EXPECTED = {
         ],
         0, 0, 0, [None],
     ),
+    "case_07_dynamo_explain": (
+        [("GB0124", "net_explain.py:3", ITEM), ("DB01", "net_explain.py:5", "data-dependent control flow")], 2, 0, 3, [None],
+    ),
     "case_09_skip_with_traceback": ([("DB01", "score.py:12", "BuiltinVariable(print)")], 1, 0, 0, [None]),
     "case_10_warning_2023": ([(DR01, None, "limit (8) because of `self.param_groups[0]['lr']`")], 0, 1, 0, [None]),
 }  # fmt: skip
@@ -141,6 +144,28 @@ def test_what_a_text_cannot_show_is_not_claimed():
     assert "| graphs | not counted in a text |" in markdown.render(report)
     whole = report.findings[0].why
     assert "torch refused 1 of these recompiles" in whole and "none of the 8 compiled versions" in whole
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith(("limit", "recompiles", "case_01", "case_10"))])
+def test_no_text_shows_that_an_object_was_changed(name):
+    """A value that another call has is not one that somebody wrote: the other call may be one of another module (case_01)."""
+    assert build(load(FOLDER / f"{name}.txt")).mutations == ()
+
+
+def test_a_print_that_old_torch_names_and_the_frame_that_it_skips():
+    found = build(load(FOLDER / "case_09_skip_with_traceback.txt")).findings[0]
+    assert "is not known" not in found.why and "forward is not compiled" in found.why and "forward runs eagerly" in found.title
+    assert any("print" in advice.text for advice in found.fix), found.why
+
+
+def test_an_explanation_by_torch():
+    """The hint of torch is kept where nothing else is advised, and nothing is said of texts of graphs, which were not printed."""
+    report = build(load(FOLDER / "case_07_dynamo_explain.txt"))
+    text = shown(report)
+    assert "capture_scalar_outputs = True" in text and "graph's text" not in text
+    assert "which inputs of 3 graphs are written is not known" in text
+    item = next(finding for finding in report.findings if finding.where.line == 3)
+    assert "`int()`" in item.why and "on this line" not in item.why
 
 
 WRAPPINGS = {
