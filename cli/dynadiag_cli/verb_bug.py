@@ -71,7 +71,10 @@ def _lines(made: Bundle) -> Iterator[str]:
     for name in made.left_out:
         yield f"{name} is not in the bundle: GitHub takes no more than 25 MiB"
     if made.removed.redacted:
-        yield "read both files before you send them: a secret that looks like an ordinary word is not recognised"
+        yield (
+            "read both files before you send them: a secret that looks like an ordinary word is not recognised, nor is a short password in "
+            'a bare tuple (`("anna", "X")`) or in a sentence without a word such as "password"'
+        )
     else:
         yield "NOT redacted: secrets, names of people and machines and all recorded source are in both files"
 

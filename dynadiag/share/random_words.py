@@ -37,6 +37,8 @@ _LONGEST_NAME, _LONGEST_NAME_PART, _MOST_BITS_OF_NAME = 80, 16, 7.25
 _MANGLED = re.compile(r"_Z[A-Z]{0,4}[a-z]{0,2}\d{1,3}[A-Za-z_]")
 _NAMED_FIRST = re.compile(r"[A-Za-z]{3,}[-/._]")
 _HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![0-9A-Za-z])")
+# Bytes as OpenSSL prints them, 16 and more: a network card's address has six.
+_HEX_BYTES: Final = re.compile(r"(?<![0-9A-Za-z:-])[0-9A-Fa-f]{2}(?:(?::[0-9A-Fa-f]{2}){15,}|(?:-[0-9A-Fa-f]{2}){15,})(?![0-9A-Za-z:-])")
 _IS_DIGEST_NAME = re.compile(
     r"(?i)(?<!api_)(?<!api-)hash|digest|checksum|md5|sha-?\d{0,3}(?![a-z])|blake2?[bs]?|payload|commit|revision|\brev\b|version|triton|\bgit|\btree"
     r"|\bparent|\bhead|\bmerge|blobs?\b|snapshots?|\betag|cache|fingerprint|checkout|integrity|\boid"
@@ -75,6 +77,9 @@ def random_spans(text: str, place: Place = "") -> Iterator[tuple[int, int]]:
         yield from ((match.start() + begin, match.start() + end) for begin, end in _spans_of(match[0]))
     if place != "digest":
         yield from (match.span() for match in _HEX.finditer(text) if is_random_hex(match[0]) and not is_digest(match))
+        for match in _HEX_BYTES.finditer(text):
+            if is_random_hex(match[0].replace(":", "").replace("-", "")) and not is_digest(match):
+                yield match.span()
     if place == "key" and looks_like_key(text):
         yield 0, len(text)
     low = text.lower()
