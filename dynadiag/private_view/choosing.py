@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def private_view(roots: Sequence[str], *, passed: Sequence[Path] = (), kind: Kin
     """
     for folder, changed in keep_dead():
         named = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        print(f"dynadiag: earlier runs were killed, and {named} may be as they left it; what was there is in {folder}", file=sys.stderr)
+        left = f"earlier runs were killed, and {named} may be as they left it; what was there is in {folder}"
+        print(f"dynadiag: {left}: `dynadiag runs --put-back {shlex.quote(str(folder))}` puts it back", file=sys.stderr)
     undo, view = _chosen(roots, passed, kind)
     with ExitStack() as stack:
         stack.callback(lambda: warn_of(discard(undo)))

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from dynadiag.errors import UsageError
 from dynadiag.private_view.putting_back import changed_since, put_back
+from dynadiag.private_view.undo import noted
 from dynadiag.scratch import UNDO, dead_folders
 
 _PATIENCE_S: Final = 10.0
@@ -22,6 +25,7 @@ _FILES: Final = "files"
 """In the folder of a run: what files were."""
 BESIDE: Final = f"view-*/{_FILES}"
 """Where those of the other runs of a session lie."""
+_KEPT: Final = "dynadiag-before-"
 SESSIONS: Final = f"dynadiag-{UNDO}-*"
 """The folders of sessions, beside each other."""
 
@@ -60,11 +64,35 @@ def keep_dead() -> list[tuple[Path, list[str]]]:
             if not changed:
                 remove_tree(folder)
                 continue
-            kept = folder.with_name(f"dynadiag-before-{folder.name[-8:]}")
+            kept = folder.with_name(f"{_KEPT}{folder.name[-8:]}")
             with contextlib.suppress(OSError):
                 folder.rename(kept)
                 found.append((kept, changed))
     return found
+
+
+def noted_in(kept: Path) -> list[str]:
+    """The paths of which a folder that `keep_dead` has named keeps what they were. Raises UsageError for any other folder."""
+    return [path for store in _kept_stores(kept) for path in noted(files_of(store))]
+
+
+def put_back_kept(kept: Path) -> list[str]:
+    """Make all of them what they were, and delete the folder; gives the paths where that failed, whose copies stay."""
+    failed = [path for store in _kept_stores(kept) for path in remove_store(store)]
+    if not failed:
+        remove_tree(kept)
+    return failed
+
+
+def _kept_stores(kept: Path) -> list[Path]:
+    """The notes in it say which paths are written: only those that we wrote ourselves are followed."""
+    try:
+        found = kept.lstat()
+    except OSError as error:
+        raise UsageError(f"{kept} cannot be read: {error.strerror or error}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022 or not kept.name.startswith(_KEPT):
+        raise UsageError(f"{kept} is no folder of yours in which dynadiag kept files ({_KEPT}...)")
+    return sorted(path for path in kept.glob("view-*") if path.is_dir() and not path.is_symlink())
 
 
 def _dead(owner: int | None = None) -> list[Path]:
