@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
 
 from dynadiag.errors import UnreadableInputError
+from dynadiag.private_view.kernel import die_with_parent
 from dynadiag.render.sanitise import clean_block
 
 AT_ONCE = 4
@@ -71,7 +74,11 @@ async def run_verb(verb: str, options: Mapping[str, str | None], words: Sequence
 async def _run(verb: str, line: Sequence[str], limit_s: float) -> Ended:
     try:
         child = await asyncio.create_subprocess_exec(
-            *line, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *line,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_ends_with_server(),
         )
     except OSError as error:
         raise UnreadableInputError(f"dynadiag {verb} cannot be started: {error.strerror or error}") from None
@@ -87,6 +94,11 @@ async def _run(verb: str, line: Sequence[str], limit_s: float) -> Ended:
             err.close()
             await _end(child)
     return Ended(child.returncode or 0, out.text(), err.text())
+
+
+def _ends_with_server() -> Callable[[], None] | None:
+    """What makes a verb end with the server, even where our guardian was killed first; its own guardian then ends its program (Linux)."""
+    return partial(die_with_parent, os.getpid()) if sys.platform == "linux" else None
 
 
 class _Output:

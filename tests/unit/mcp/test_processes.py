@@ -1,6 +1,8 @@
 """What `dynadiag mcp` leaves running: nothing, however a call or the server ends."""
 
+import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -59,6 +61,18 @@ def test_nothing_outlives_a_server_that_is_ended(folder, number, words):
     with serving(folder) as wire:
         started(wire, folder, "pid", *words)
         wire.process.send_signal(number)
+        wire.process.wait(30)
+        assert all_ended(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_nothing_outlives_a_server_whose_guardian_was_killed_first(folder):
+    with serving(folder) as wire:
+        started(wire, folder)
+        children = Path(f"/proc/{wire.process.pid}/task/{wire.process.pid}/children").read_text().split()
+        (guardian,) = [int(pid) for pid in children if b"guardian_main.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(guardian, signal.SIGKILL)
+        wire.process.kill()
         wire.process.wait(30)
         assert all_ended(folder)
 
