@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Fallback
-from dynadiag.source.line import parse_line
+from dynadiag.source.line import dotted, parse_line
 from dynadiag.source.torch_names import is_of_torch
 
 _Rule = Callable[[Fallback], tuple[Advice, ...]]
@@ -83,20 +84,36 @@ _REASONS: Final[Mapping[str, str]] = {
 # What to change where a method or a submodule of a compiled module is called by itself.
 
 
-def compile_part(part: str, *, is_module: bool, where: Location | None) -> tuple[Advice, ...]:
-    """Compile it as well, by the name that the line gives the module; a method need not be called in another way then."""
+def compile_part(part: str, *, is_module: bool, where: Location | None, compiled: Sequence[Location | None] = ()) -> tuple[Advice, ...]:
+    """Compile it as well, by the name that the line gives the module; a method need not be called in another way then.
+
+    `compiled` are the lines that compile the module: what they all give `torch.compile` beside it is given here too.
+    """
+    given = {_given(line) for line in compiled}
+    options = given.pop() if len(given) == 1 else None
+    same = "" if options is not None else " with what `torch.compile` is given for the module,"
     found = re.search(rf"([A-Za-z_][\w.]*)\.{re.escape(part)}\(", "" if where is None else where.code or "")
     module = found[1] if found else "module"
     if is_module:
         name = part if part.isidentifier() and part != module else f"compiled_{part}"
+        change = f"{name} = torch.compile({module}.{part}{options or ''})"
         text = (
-            f"Compile it as well, once: `{name} = torch.compile({module}.{part})` with what `torch.compile` is given for the module, and "
-            f"call `{name}(...)` where the program calls `{module}.{part}(...)`. It has the same parameters."
+            f"Compile it as well, once: `{change}`{same or ','} and call `{name}(...)` where the program calls `{module}.{part}(...)`. "
+            "It has the same parameters."
         )
-        return (Advice(slug="compile-submodule", text=text, after=f"{name} = torch.compile({module}.{part})"),)
-    change = f"{module}.{part} = torch.compile({module}.{part})"
+        return (Advice(slug="compile-submodule", text=text, after=change),)
+    change = f"{module}.{part} = torch.compile({module}.{part}{options or ''})"
     text = (
-        f"Compile the method as well: `{change}`, once behind the line that compiles the module, with what `torch.compile` is given there. "
+        f"Compile the method as well: `{change}`, once behind the line that compiles the module{',' if same else ''}{same.rstrip(',')}. "
         "The calls stay as they are. Or let `forward` do this work, and call the module itself."
     )
     return (Advice(slug="compile-method", text=text, after=change),)
+
+
+def _given(line: Location | None) -> str | None:
+    """`, backend="aot_eager"` of a line that compiles a module, empty without any; None where the line does not tell."""
+    source = parse_line(None if line is None else line.code)
+    calls = [node for node in source.nodes if isinstance(node, ast.Call) and (dotted(node.func) or "").rpartition(".")[2] == "compile"]
+    if not source.complete or len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
+        return None
+    return "".join(f", {source.text(keyword)}" for keyword in calls[0].keywords if keyword.arg != "model")

@@ -108,6 +108,22 @@ def length_advice(cause: Cause) -> Iterable[Advice]:
     name = cause.source.removeprefix("len(").removesuffix(")")
     yield from _appended(cause, name)
     yield from _joined(cause, name)
+    yield from _items(cause, name)
+
+
+def _items(cause: Cause, name: str) -> Iterable[Advice]:
+    """A list of which the function reads only some items: these alone as arguments."""
+    known = not cause.code.resumed and name in (cause.code.calls.parameters or ())
+    items = cause.function.items_read(name) if known and cause.function is not None else ()
+    if not 0 < len(items) <= _MOST_ITEMS:
+        return
+    one = len(items) == 1
+    text = (
+        f"`{cause.code.name}` reads only {' and '.join(f'`{item}`' for item in items)} of this list, but torch also guards its length. "
+        f"Give it {'a parameter for this item' if one else 'parameters for these items'} in place of the list, and pass "
+        f"{'it' if one else 'them'} at every call."
+    )
+    yield Advice(slug="pass-items", text=text)
 
 
 def key_order_advice(cause: Cause) -> Iterable[Advice]:
@@ -187,6 +203,7 @@ def with_result(line: SourceLine, more: str) -> str | None:
     return None
 
 
+_MOST_ITEMS = 3
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
 _ADDS = re.compile(r"\.(?:add|sub)_?$")
 _INTEGER = re.compile(r"-?\d+$")
@@ -204,7 +221,7 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
     if is_module_integer(cause):
         return _module_integer(cause)
     if cause.made_constant:
-        return _as_factor(cause)
+        return (*_as_factor(cause), *_as_buffer(cause))
     if cause.code.dynamic_false and all(map(_INTEGER.match, cause.values)):
         return drop_dynamic_false(cause)
     return () if cause.dynamic is True else (*_counted_outside(cause), *condition_advice(cause))
@@ -290,6 +307,23 @@ def _as_factor(cause: Cause) -> Iterable[Advice]:
         before=function.text(call),
         after=f"{function.text(call.func)}({', '.join((*given[:-1], f'{multiplied} * {number}'))})",
     )
+
+
+def _as_buffer(cause: Cause) -> Iterable[Advice]:
+    """A float that a module counts in `forward` and uses with tensors: a buffer is an input of the graph, and no guard has its value."""
+    function, name = cause.function, cause.source
+    counts = cause.code.name == "forward" and function is not None and not cause.code.resumed and not cause.code.library
+    if not counts or function is None or re.fullmatch(r"self\.\w+", name) is None or not cause.code.float32 or function.sides(name) != 1:
+        return
+    if not function.adds_to(name):
+        return
+    first, buffer = cause.values[0], name.removeprefix("self.")
+    text = (
+        f"`{name}` is a float that the module changes, and torch compiles each value in. Keep it in a buffer "
+        f'(`self.register_buffer("{buffer}", torch.tensor({first}), persistent=False)` in `__init__`), which compiled code changes in '
+        "place. Where other code sets it, write into it (`.fill_(value)`). It is then a float32, so last digits may differ."
+    )
+    yield Advice(slug="float-in-buffer", text=text)
 
 
 def _counted_outside(cause: Cause) -> Iterable[Advice]:

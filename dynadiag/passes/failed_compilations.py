@@ -16,7 +16,7 @@ from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import dynamo_graphs, problems_by_process
 from dynadiag.facts.statements import recorded_function
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line, source_function
-from dynadiag.facts.wording import base_name, frame_text, plural
+from dynadiag.facts.wording import base_name, excerpt, frame_text, plural
 from dynadiag.model import codes
 from dynadiag.model.clauses import EndedProgram, Happened, Quoted
 from dynadiag.model.location import Location
@@ -108,7 +108,7 @@ def failure_message(said: str) -> str:
     if constraint := _CONSTRAINT.search(said):
         return readable(constraint[1])
     message = _compiler_error(said) or _triton_error(said) or _worker_error(said) or _explained(said)
-    return message[:_LONGEST_SAID]
+    return excerpt(message, _LONGEST_SAID)
 
 
 def _compiler_error(said: str) -> str | None:

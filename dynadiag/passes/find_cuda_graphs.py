@@ -11,7 +11,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import is_from_text, traced_by_frame
 from dynadiag.facts.user_frames import of_last_run, own_entry, own_frame
-from dynadiag.facts.wording import frame_text, listed, plural, times, unique
+from dynadiag.facts.wording import excerpt, frame_text, listed, plural, times, unique
 from dynadiag.model import codes
 from dynadiag.model.clauses import Cause, Clause, Effect, Happened, Quoted
 from dynadiag.model.location import Location
@@ -84,7 +84,7 @@ def _tells_recordings(run: Run) -> frozenset[int]:
 
 def _first(text: str) -> str:
     said = _FOUND_FROM.split(_ADDRESSES.sub("", text), maxsplit=1)[0]
-    return " ".join(said.split())[:_LONGEST].rstrip(". ")
+    return excerpt(said.rstrip(". \n"), _LONGEST)
 
 
 def _where(problem: Problem, run: Run) -> Location | None:

@@ -62,11 +62,18 @@ def _finding(name: str, group: Sequence[tuple[CompiledWork, Location | None]], m
             Cause(f"`torch.compile({module})` compiles calls of the module itself; its `{part}` is the uncompiled one"),
             Effect("A backward through it is not compiled either"),
         ),
-        fix=compile_part(part, is_module=is_module, where=where),
+        fix=compile_part(part, is_module=is_module, where=where, compiled=_compiling(module, group, run)),
         cost=Cost(value=float(operators), unit="operator a call" if operators == 1 else "operators a call", basis="counted"),
         evidence=(),
         rank=(float(Priority.RAN_EAGER), 0.0, -float(operators * calls)),
     )
+
+
+def _compiling(module: str, group: Sequence[tuple[CompiledWork, Location | None]], run: Run) -> tuple[Location | None, ...]:
+    """The lines that compile modules of this class in the same processes."""
+    processes = {work.process for work, _ in group}
+    name = module.rpartition(".")[2]
+    return tuple(call.location for call in run.compile_calls if call.process in processes and call.target.rpartition(".")[2] == name)
 
 
 def _inside(work: CompiledWork, where: Location | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dynadiag.advice.graph_breaks import advised
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.user_frames import own_frame, source_function
-from dynadiag.facts.wording import rank_text, short_place
+from dynadiag.facts.wording import excerpt, rank_text, short_place
 from dynadiag.model import codes
 from dynadiag.model.clauses import Clause, Effect, Happened, OnProcesses, Unadvised
 from dynadiag.model.location import Location
@@ -29,6 +29,14 @@ _EXPORT = re.compile(r"[/\\]torch[/\\]export[/\\]")
 _ALL_AT_ONCE = Advice(
     slug="draft-export",
     text="`torch.export.draft_export` with the same arguments does not stop there, and lists all such places.",
+)
+_BRANCH = "GB0170"
+_IN_GRAPH = Advice(
+    slug="export-branch",
+    text=(
+        "Make the choice a part of the graph: `torch.where(condition, a, b)` where both values may be computed for every input, else "
+        "`torch.cond(condition, true_fn, false_fn, (inputs,))`."
+    ),
 )
 
 
@@ -52,7 +60,7 @@ def _finding(problem: Problem, run: Run) -> Finding:
     asked = _asking(problem, run)
     where = own_frame(inside, run) or own_frame(problem.stack, run)
     place = None if where is None or where.is_same_line(asked) else where
-    text = " ".join(message.strip().partition("\n\n")[0].split())[:_LONGEST].rstrip(". ")
+    text = excerpt(message.strip().partition("\n\n")[0].rstrip(". "), _LONGEST)
     calls = "The program exports" if asked is None else f"The program exports at {short_place(asked)}"
     stopped = "it failed" if place is None else f"tracing stopped at {short_place(place)}"
     who = rank_text(run, (problem.process,))
@@ -103,11 +111,18 @@ def _of_same_break(problem: Problem, place: Location, run: Run) -> tuple[tuple[A
         torch_frame=place,
     )
     advice, why = advised(event, run, place)
-    return tuple(item for item in advice if not item.options and "is_compiling" not in (item.after or "")), why
+    fixes = tuple(item for item in advice if not item.options and "is_compiling" not in (item.after or ""))
+    return fixes or ((_IN_GRAPH,) if gb_id == _BRANCH and _chooses(place) else ()), why
+
+
+def _chooses(place: Location) -> bool:
+    """Whether the line is an `if` with two ways to go on, not a loop or a check."""
+    tree = parse_line(place.code).tree
+    return tree is not None and holds(tree, ast.If, ast.IfExp)
 
 
 def _branch(place: Location, message: str) -> str | None:
     """The id of a branch on a value that tracing does not know, where the line has one."""
     tree = parse_line(place.code).tree
     asks = tree is not None and holds(tree, ast.If, ast.While, ast.IfExp, ast.Assert)
-    return "GB0170" if asks and _UNDECIDED.search(message) else None
+    return _BRANCH if asks and _UNDECIDED.search(message) else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dynadiag.advice.graph_breaks import MOST_FIXES
@@ -13,9 +14,9 @@ from dynadiag.changes.calls import skipped_name
 from dynadiag.changes.kinds import kind_of
 from dynadiag.changes.train_step import OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.lookups import problems_by_frame
-from dynadiag.facts.user_frames import resume_line, source_function
-from dynadiag.facts.wording import listed, rank_text, short_place, unique
+from dynadiag.facts.lookups import compiled_functions, problems_by_frame
+from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
+from dynadiag.facts.wording import excerpt, listed, rank_text, short_place, unique
 from dynadiag.model import codes
 from dynadiag.model.clauses import (
     Basis,
@@ -50,6 +51,7 @@ from dynadiag.passes.train_steps import (
     train_step_main,
     train_step_title,
 )
+from dynadiag.source.line import dotted, parse_line
 
 _EVIDENCE = 40
 _REFUSED = "Backend compiler exception"
@@ -254,6 +256,9 @@ def _clauses(run: Run, group: Sequence[GraphBreak], beside: Sequence[str], fix: 
     if not together:
         yield from (Cause(f"Dynamo does not trace into `{name}`") for name in unique(filter(None, map(_skipped, group))))
     yield from _consequence(run, group, no_graph=no_graph)
+    if names := unique(name for site in group for name in _left_in_python(run, site)):
+        are = "is" if len(names) == 1 else "are"
+        yield Effect(f"{listed([f'`{name}`' for name in names])}, in which it breaks, {are} not compiled: the whole body runs eagerly")
     lines = "this line" if len({site.own_frame for site in group}) == 1 else "these lines"
     yield from map(Happened, unique(f"Also on {lines}: {listed(site.other_reasons)}" for site in group if site.other_reasons))
     if len(beside) > 1 and not together:
@@ -283,9 +288,37 @@ def _refusal(run: Run, site: GraphBreak) -> str | None:
         return None
     text = first_sentence(said[1]) if said[1].strip() else ""
     known = problems_by_frame(run)
-    whole = (problem.text for frame in site.frames for problem in known.get(frame, ()) if problem.kind == "backend_error")
+    whole = [problem.text for frame in site.frames for problem in known.get(frame, ()) if problem.kind == "backend_error"]
+    whole += [cause for frame in site.frames for cause in _causes(run).get(frame, ())]
     found = next((first_sentence(one) for one in whole if text in one), text)
-    return found[:_LONGEST_RAISED].rstrip(".: ") or None
+    return excerpt(found.rstrip(".: "), _LONGEST_RAISED) or None
+
+
+def _left_in_python(run: Run, site: GraphBreak) -> Iterator[str]:
+    """The function in which it breaks, where the code behind the call was compiled and no frame of the function's own ever was.
+
+    Dynamo compiles a function that is called after a break by itself; not so where the line hands it to something that is kept out of
+    Dynamo (`torch.utils.checkpoint`).
+    """
+    place = site.torch_frame
+    if not site.resume_frames or place is None or len(site.stack) < 2 or not _is_own(site):
+        return
+    name, line = source_function((place.function or "").rpartition(".")[2]), parse_line(site.stack[-2].code)
+    handed = [argument for call in line.nodes if isinstance(call, ast.Call) for argument in call.args]
+    given = any((dotted(argument) or "").rpartition(".")[2] == name for argument in handed)
+    if name and given and (place.file, name) not in compiled_functions(run):
+        yield name
+
+
+@of_last_run
+def _causes(run: Run) -> Mapping[str, Sequence[str]]:
+    """By frame the exceptions behind its breaks, without the modules of their classes."""
+    found: dict[str, list[str]] = {}
+    for event in run.breaks:
+        if event.cause is not None:
+            name, colon, said = event.cause.partition(": ")
+            found.setdefault(event.frame, []).append(f"{name.rpartition('.')[2]}{colon}{said}")
+    return found
 
 
 def _inside(group: Sequence[GraphBreak]) -> Iterator[Clause]:

@@ -14,7 +14,7 @@ from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import is_own_file, normal_path, own_frame, source_function
-from dynadiag.facts.wording import rank_text, short_place
+from dynadiag.facts.wording import excerpt, rank_text, short_place
 from dynadiag.model import codes
 from dynadiag.model.clauses import Basis, Cause, Clause, Effect, Happened, OnProcesses, Quoted
 from dynadiag.model.location import Location
@@ -219,9 +219,8 @@ def _try_around(problem: Problem, run: Run) -> str | None:
 def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
     raised = problem.stack[-1]
     where = returned_input(problem.text, run) or own_frame(problem.stack, run)
-    text = " ".join(problem.text.split())[:_LONGEST]
     told = (
-        Quoted(text.rstrip(".: ")),
+        Quoted(excerpt(problem.text.rstrip(".: \n"), _LONGEST)),
         Happened(f"Raised at {_raising_place(raised)}, in code that runs only under torch.compile"),
         *_on(problem, run),
     )
@@ -244,7 +243,6 @@ def _finding(problem: Problem, escaped: str | None, run: Run) -> Finding:
 
 def _of_backward(problem: Problem, run: Run) -> Finding:
     where = own_frame(problem.stack, run)
-    text = " ".join(problem.text.split())[:_LONGEST]
     return Finding(
         id="",
         fingerprint=fingerprint(Subject(codes.UNCAUGHT, where, function="backward"), run),
@@ -252,7 +250,12 @@ def _of_backward(problem: Problem, run: Run) -> Finding:
         severity=codes.severity_of(codes.UNCAUGHT),
         title=_IN_BACKWARD,
         where=where,
-        clauses=(Quoted(text.rstrip(".")), Happened("Raised in the backward that this line runs"), *_on(problem, run), _NOT_TRIED),
+        clauses=(
+            Quoted(excerpt(problem.text, _LONGEST)),
+            Happened("Raised in the backward that this line runs"),
+            *_on(problem, run),
+            _NOT_TRIED,
+        ),
         fix=uncaught_advice(problem.text, run),
         cost=None,
         evidence=(),

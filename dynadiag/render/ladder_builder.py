@@ -309,7 +309,7 @@ class _Collector:
     def _graphs(self) -> None:
         lines = {name: (draft, line) for draft in self.drafts.values() for line, names in draft.entered.items() for name in names}
         kept = {name for names in kept_graphs(self.run).values() for name in names}
-        failed = {frame.id for frame in self.run.frames if frame.outcome == "failed"}
+        failed = {frame.id for frame in self.run.frames if frame.outcome in ("failed", "skipped")}  # such a graph never runs
         read, left = 0, 0
         for graph in self.run.graphs:
             if graph.kind != "dynamo" or graph.frame in failed or (kept and graph.id not in kept):

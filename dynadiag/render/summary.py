@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.facts.lookups import is_from_text
-from dynadiag.facts.wording import script_arguments
+from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.model import codes
 from dynadiag.model.report import Report
 from dynadiag.render import mutation_words as words
@@ -38,7 +38,7 @@ def write_opening(report: Report, page: Page) -> None:
         if not report.run.graphs:
             page.line(NOT_IN_TEXT)
     elif counts or not wording.nothing_compiled(report):
-        page.parts(counts or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
+        page.parts(counts or failures(report) or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
     _circumstances(report, page)
 
 
@@ -97,6 +97,11 @@ def circumstances(report: Report) -> Iterator[str]:
     yield wording.plural(facts.processes, "process", "processes")
     if facts.ranks_in_words is not None:
         yield facts.ranks_in_words
+
+
+def failures(report: Report) -> list[str]:
+    """The titles of what failed, for a report whose counts are all zero: an export, say."""
+    return list(unique(clean(finding.title) for finding in report.findings if finding.severity == "error"))[:_REASONS]
 
 
 def present(report: Report, *, told: bool) -> Iterator[str]:

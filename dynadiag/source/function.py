@@ -318,6 +318,14 @@ class Function:
             return None
         return self.text(call)
 
+    def items_read(self, name: str) -> tuple[str, ...]:
+        """The items of the list (`l[0]`) if they are all that the function reads of it, each at a constant place; else empty."""
+        if self.assigns(name):
+            return ()
+        items = [self.parent(read) for read in self.reads(name)]
+        known = [item for item in items if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _is_place(item.slice)]
+        return tuple(dict.fromkeys(map(self.text, known))) if len(known) == len(items) else ()
+
     def only_call_with(self, keyword: str, name: str) -> ast.Call | None:
         """The one call that is given the keyword, if what it is given reads the name."""
         calls = [
@@ -332,6 +340,11 @@ class Function:
         """Whether all that the function does with the number is to add constants to it, or also sizes of tensors."""
         counts = self._counts(name, sizes=sizes)
         return bool(counts) and not self._handed_on(name) and not self._mentions(name, counts)
+
+    def adds_to(self, name: str) -> bool:
+        """Whether every statement that changes the number adds a constant to it."""
+        stored = [node for node in self.index.body if isinstance(node, ast.Attribute | ast.Name) and dotted(node) == name]
+        return all(isinstance(node.ctx, ast.Load) or self.parent(node) in self._counts(name) for node in stored)
 
     def counted(self, name: str) -> str | None:
         """The one statement that adds to the number, if the function does nothing else with it and always comes there."""
@@ -400,6 +413,11 @@ class Appended:
     method: str
     result: str
     returned: str
+
+
+def _is_place(node: ast.expr) -> bool:
+    """Whether this is a constant place from the front: one from the end depends on the length."""
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def _is_size(node: ast.expr) -> bool:

@@ -25,7 +25,7 @@ from dynadiag.render.html.timeline import times
 from dynadiag.render.ladder import STATES, Ladder, Rung, bars_legend
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.sanitise import clean, clean_block
-from dynadiag.render.summary import circumstances, cut_short, present
+from dynadiag.render.summary import circumstances, cut_short, failures, present
 from dynadiag.render.verdict import verdict
 from dynadiag.rules.rule import page_address
 
@@ -101,7 +101,7 @@ def headline(report: Report) -> str:
     """What the terminal says first: that next to nothing was compiled, else how much of a call was, else the counts."""
     work = compiled_work(report.run)
     told = verdict(report) or (wording.compiled_work(work) if work is not None and work.operators else "")
-    return told or ", ".join(present(report, told=False)) or "No graph breaks, recompiles or fallbacks"
+    return told or ", ".join(list(present(report, told=False)) or failures(report)) or "No graph breaks, recompiles or fallbacks"
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, str]]:

@@ -225,6 +225,43 @@ def test_an_integer_of_a_module_becomes_dynamic_also_in_code_that_a_break_split_
     assert advice.slug == "unspec-int-on-module"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def step(l):\n    return l[0] + 1", "`step` reads only `l[0]` of this list"),
+        ("def step(l, x):\n    y = l[0] * x\n    return y + l[2] + l[0]", "`step` reads only `l[0]` and `l[2]` of this list"),
+        ("def step(l):\n    return l[-1] + 1", None),  # another item for each length
+        ("def step(l, i):\n    return l[i] + 1", None),
+        ("def step(l):\n    return l[0] + len(l)", None),
+        ("def step(l):\n    l[0] = l[0] + 1\n    return l[0]", None),
+        ("def step(l):\n    l = l + l\n    return l[0]", None),
+        ("def step(x):\n    return x + l[0]", None),  # no argument
+    ],
+)
+def test_of_a_list_only_the_items_that_are_read_are_passed(text, told):
+    found = caused("length", "len(l)", values=("1", "2", "3"), text=text)
+    assert [one.slug for one in found] == (["pass-items"] if told else [])
+    assert told is None or found[0].text.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "advised"),
+    [
+        ("def forward(self, x):\n    self.t += 0.5\n    return x * self.t", {}, True),
+        ("def forward(self, x):\n    self.t += 0.5\n    return x * self.t", {"float32": False}, False),
+        ("def forward(self, x):\n    self.t += 0.5\n    return x * self.t", {"name": "step"}, False),
+        ("def forward(self, x):\n    self.t = 0.5\n    return x * self.t", {}, False),  # a module refuses a float where it has a buffer
+        ("def forward(self, x):\n    self.t += 0.5\n    return x if self.t > 2 else x * self.t", {}, False),
+        ("def forward(self, x):\n    self.t += 0.5\n    return x * math.sin(self.t)", {}, False),
+    ],
+)
+def test_a_float_that_a_module_adds_to_is_kept_in_a_buffer(text, facts, advised):
+    facts = {"float32": True, "name": "forward", "made_constant": True} | facts
+    found = caused("value", "self.t", values=("0.0", "0.5", "1.0"), text=text, **facts)
+    assert [one.slug for one in found] == (["float-in-buffer"] if advised else [])
+    assert not advised or 'self.register_buffer("t", torch.tensor(0.0), persistent=False)' in found[0].text
+
+
 def test_nothing_is_put_behind_a_line_that_goes_on():
     """`s = f(s); print(len(hist))`: what was appended behind the line came too late for its second statement."""
     assert the_call(parse_line("s = f(s)")) is not None and the_call(parse_line("s = f(s); print(len(hist))")) is None

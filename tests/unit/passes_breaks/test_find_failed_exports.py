@@ -1,12 +1,16 @@
 """An export that failed is a finding at the line at which tracing stopped, with the advice of the same break."""
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from dynadiag.model.location import Location
-from dynadiag.model.run import Problem, Run, RunInfo
+from dynadiag.model.run import Problem, Process, Run, RunInfo
 from dynadiag.passes.find_failed_exports import find_failed_exports
+from dynadiag.render.terminal import print_summary
+from dynadiag.report import build
 
 SCRIPT = "/home/me/program.py"
 CALL = Location(SCRIPT, 10, "<module>", "ep = torch.export.export(m, (x,))")
@@ -41,8 +45,22 @@ def test_the_line_and_torchs_words_are_told():
     (finding,) = findings(FAILED, FAILED)
     assert (finding.code, finding.severity, finding.where.line) == ("DF17", "error", 4)
     assert "The program exports at program.py:10, and tracing stopped at program.py:4: GuardOnDataDependentSymNode: Could" in finding.why
-    assert "consider using" not in finding.why and "the value of a tensor decides what Python does here" in finding.why
-    assert [one.slug for one in finding.fix] == ["draft-export"]
+    assert "consider using" not in finding.why and "Nothing is advised" not in finding.why
+    assert [one.slug for one in finding.fix] == ["export-branch", "draft-export"]
+
+
+@pytest.mark.parametrize("code", ["assert x.sum() > 0", "while x.sum() > 0:"])
+def test_a_check_or_a_loop_is_no_choice_between_two_values(code):
+    (finding,) = findings(replace(FAILED, stack=(CALL, EXPORT, replace(BRANCH, code=code), TORCH)))
+    assert "export-branch" not in [one.slug for one in finding.fix]
+
+
+def test_the_headline_is_the_failed_export():
+    report = build(Run(info=RunInfo(command=("python", SCRIPT)), processes=(Process(index=0, log="0.log", pid=1),), problems=(FAILED,)))
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(report, console)
+    said = console.file.getvalue()
+    assert "torch.export failed" in said and "no graph breaks" not in said.lower()
 
 
 def test_a_strict_export_names_the_line_in_its_text():

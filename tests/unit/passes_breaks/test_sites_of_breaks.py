@@ -409,6 +409,36 @@ def test_a_graph_that_the_back_end_refused_says_what_it_raised(maker, at, said, 
     assert told in finding.why if told else "raised" not in finding.why
 
 
+def test_what_the_back_end_raised_is_named_by_its_class_where_the_break_has_it(maker, at):
+    """`table[step]` with a tensor without dimensions: "The back end raised aten._local_scalar_dense.default" (2.15)."""
+    frame = maker.frame("step", line=1, outcome="skipped")
+    context = "Backend: aot_eager\nException:aten._local_scalar_dense.default\n\nWhile executing\nTraceback:\nFile x"
+    cause = "torch._subclasses.fake_tensor.DataDependentOutputException: aten._local_scalar_dense.default\n\nWhile executing"
+    refused = "Backend compiler exception"
+    maker.breaks_at(frame, at(5), gb_id="GB0219", gb_type=refused, context=context, cause=cause, skips_frame=True)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert "The back end raised DataDependentOutputException: aten._local_scalar_dense.default." in finding.why
+
+
+@pytest.mark.parametrize(
+    ("line", "compiled", "told"),
+    [
+        ("return checkpoint(block, x, use_reentrant=False)", False, True),
+        ("return checkpoint(self.block, x)", False, True),
+        ("return checkpoint(block, x)", True, False),
+        ("return block(x)", False, False),  # Dynamo looks at it when it is called, and leaves it alone where it has no tensors
+    ],
+)
+def test_a_function_that_is_handed_to_what_dynamo_leaves_out_runs_eagerly(maker, at, line, compiled, told):
+    frame = maker.frame("step", line=1, outcome="broke")
+    maker.breaks_at(frame, at(3, "step", line), at(8, "block", 'print("in block")'))
+    maker.frame("torch_dynamo_resume_in_step_at_3", line=1)
+    if compiled:
+        maker.frame("block", line=6)
+    (finding,) = find_graph_breaks(maker.run()).findings
+    assert ("`block`, in which it breaks, is not compiled: the whole body runs eagerly" in finding.why) == told, finding.why
+
+
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_category_that_says_torchs_words_is_said_once(maker, at, skips):
     maker.breaks_at(maker.frame("step", line=1), at(8), gb_id="GB0036", gb_type="Dynamic shape operator", skips_frame=skips)

@@ -120,6 +120,12 @@ def test_a_function_that_goes_on_after_its_break(made):
     assert next(rung.notes for rung in function.rungs if rung.state == "graph") == ("g0, 3 operators",)
 
 
+def test_a_graph_that_the_back_end_refused_is_not_drawn_as_compiled(made):
+    report = made([("forward", "skipped", (FIRST + 2, FIRST + 10))], [site(BRANCH, ("f0",), skipped=("f0",))])
+    (function,) = ladder(report).functions
+    assert "graph" not in states(report).values() and function.said == "1 graph break · runs in Python"
+
+
 def test_a_skipped_function_ran_in_python_and_is_not_analysed_behind_its_break(made):
     report = made([("forward", "skipped", ())], [site(BRANCH, ("f0",), skipped=("f0",))])
     assert states(report) == {

@@ -11,6 +11,7 @@ from dynadiag import report as reports
 from dynadiag import trace
 from dynadiag.facts import compiled_work as facts
 from dynadiag.model.location import Location
+from dynadiag.model.run import CompileCall
 from dynadiag.render import json_report, wording
 from dynadiag.render.terminal import print_summary
 
@@ -169,6 +170,25 @@ def test_a_small_part_is_a_note_and_no_share_is_told_without_a_compiled_call(rea
     run = read(parts=[part(code="x")], why="no second call")
     assert (facts.compiled_work(run), facts.why_no_work(run)) == (None, "no second call")
     assert "of all" not in next(one for one in reports.build(run).findings if one.code == "DF15").why
+
+
+@pytest.mark.parametrize(
+    ("lines", "change"),
+    [
+        (['net = torch.compile(Net(), backend="aot_eager")'], 'net.loss = torch.compile(net.loss, backend="aot_eager")'),
+        (["net.compile(dynamic=True, mode=MODE)"], "net.loss = torch.compile(net.loss, dynamic=True, mode=MODE)"),
+        (["net = torch.compile(Net())"], "net.loss = torch.compile(net.loss)"),
+        (['net = torch.compile(Net(), backend="eager")', "ema = torch.compile(Net())"], "net.loss = torch.compile(net.loss)"),
+        (["net = torch.compile("], "net.loss = torch.compile(net.loss)"),  # the arguments are on other lines
+    ],
+)
+def test_a_method_is_compiled_with_what_its_module_is(read, lines, change):
+    places = [Location("/home/me/train.py", number, "<module>", line) for number, line in enumerate(lines, 3)]
+    calls = tuple(CompileCall(process=0, location=place, target="Net", backend=None) for place in places)
+    run = replace(read(record(), parts=[part()]), compile_calls=calls)
+    (advice,) = next(one for one in reports.build(run).findings if one.code == "DF15").fix
+    assert advice.after == change
+    assert ("with what `torch.compile` is given" in advice.text) == (len(lines) > 1 or lines[0].endswith("("))
 
 
 @pytest.mark.parametrize("odd", [{"operators": -1}, {"number": None}, {"calls": "many"}, {"call": True}])

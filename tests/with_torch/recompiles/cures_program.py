@@ -499,6 +499,50 @@ def _():
     return before, after
 
 
+@case("pass-items")
+def _():
+    def before():
+        def fn(xs):
+            return xs[0] + 1
+
+        c = compiled(fn)
+        return [c(rows(4) * n) for n in (1, 2, 3, 4)]
+
+    def after():
+        def fn(first):
+            return first + 1
+
+        c = compiled(fn)
+        return [c((rows(4) * n)[0]) for n in (1, 2, 3, 4)]
+
+    return before, after
+
+
+@case("float-in-buffer")
+def _():
+    class Number(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.t = 0.0
+
+        def forward(self, x):
+            self.t += 0.5
+            return x * self.t
+
+    class Buffer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("t", torch.tensor(0.0), persistent=False)
+
+        forward = Number.forward
+
+    def run(make):
+        c = compiled(make())
+        return [c(rows(4)[0]) for _ in range(5)]
+
+    return lambda: run(Number), lambda: run(Buffer)
+
+
 @case("append-outside")
 def _():
     def before():

@@ -47,6 +47,8 @@ LEFT = {
     "contiguous": (1, 0),
     "one-rank": (1, 0),
     "stack-list": (2, 0),
+    "pass-items": (3, 0),
+    "float-in-buffer": (4, 0),
     "append-outside": (3, 0),
     "fill-before": (1, 0),
     "drop-last": (1, 0),
@@ -81,6 +83,7 @@ ADVISED = (
     "no-duck-shape",
     "one-backend-object",
     "parameter-shapes",
+    "pass-items",
     "unspec-int-on-module",
 )
 # Advised where the line of the call is recorded too (`test_recorded_recompiles.py`).
