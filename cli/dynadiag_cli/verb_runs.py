@@ -66,10 +66,10 @@ def runs(
 def _put_back(kept: Path, *, dry_run: bool) -> None:
     """Print each path, and make it what it was."""
     from dynadiag.errors import OutputError
-    from dynadiag.private_view.recovery import noted_in, put_back_kept
+    from dynadiag.private_view.recovery import changed_in, put_back_kept
     from dynadiag.render.sanitise import clean
 
-    paths = noted_in(kept)
+    paths = changed_in(kept)
     for path in paths:
         typer.echo(clean(path))
     failed = [] if dry_run else put_back_kept(kept)

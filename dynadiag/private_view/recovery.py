@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from dynadiag.errors import UsageError
 from dynadiag.private_view.putting_back import changed_since, put_back
-from dynadiag.private_view.undo import noted
 from dynadiag.scratch import UNDO, dead_folders
 
 _PATIENCE_S: Final = 10.0
@@ -71,9 +70,9 @@ def keep_dead() -> list[tuple[Path, list[str]]]:
     return found
 
 
-def noted_in(kept: Path) -> list[str]:
-    """The paths of which a folder that `keep_dead` has named keeps what they were. Raises UsageError for any other folder."""
-    return [path for store in _kept_stores(kept) for path in noted(files_of(store))]
+def changed_in(kept: Path) -> list[str]:
+    """The paths that are not as a folder which `keep_dead` has named keeps them. Raises UsageError for any other folder."""
+    return [path for store in _kept_stores(kept) for path in changed_since(files_of(store))]
 
 
 def put_back_kept(kept: Path) -> list[str]:

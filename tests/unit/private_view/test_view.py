@@ -27,7 +27,7 @@ from dynadiag.private_view import overlay, recovery
 from dynadiag.private_view.choosing import command_in, private_view, roots_of
 from dynadiag.private_view.consent import Apart
 from dynadiag.private_view.kernel import allow_to_be_read
-from dynadiag.private_view.recovery import noted_in, put_back_kept
+from dynadiag.private_view.recovery import changed_in, put_back_kept
 from dynadiag.private_view.undo import Undo
 from dynadiag.private_view.view import View, enter, touched
 
@@ -507,7 +507,7 @@ def test_who_comes_next_puts_nothing_back_of_what_was_killed_as_a_whole(place, c
     assert (project / "a.txt").read_text() == "precious"
     assert capsys.readouterr().err.count(f"`dynadiag runs --put-back {kept}` puts it back") == 1
     assert [path.read_text() for path in kept.glob("view-*/files/0*")] == ["a" * 9]
-    assert noted_in(kept) == [str(project / "a.txt")] and (project / "a.txt").read_text() == "precious"
+    assert changed_in(kept) == [str(project / "a.txt")] and (project / "a.txt").read_text() == "precious"
     assert put_back_kept(kept) == [] and (project / "a.txt").read_text() == "a" * 9 and not kept.exists()
 
 
@@ -519,9 +519,9 @@ def test_only_folders_of_ours_are_put_back_from(tmp_path):
             put_back_kept(tmp_path / name)
     (tmp_path / "dynadiag-before-87654321").symlink_to(tmp_path / "other")
     with pytest.raises(UsageError, match="no folder of yours"):
-        noted_in(tmp_path / "dynadiag-before-87654321")
+        changed_in(tmp_path / "dynadiag-before-87654321")
     with pytest.raises(UsageError, match="cannot be read"):
-        noted_in(tmp_path / "missing")
+        changed_in(tmp_path / "missing")
 
 
 def test_two_do_not_put_back_files_of_one_folder_at_once(place):
