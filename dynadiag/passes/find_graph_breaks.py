@@ -14,7 +14,7 @@ from dynadiag.changes.calls import skipped_name
 from dynadiag.changes.kinds import kind_of
 from dynadiag.changes.train_step import OWN_BREAK
 from dynadiag.facts.fingerprint import Subject, fingerprints
-from dynadiag.facts.lookups import compiled_functions, problems_by_frame
+from dynadiag.facts.lookups import is_in_compiled_function, problems_by_frame
 from dynadiag.facts.user_frames import of_last_run, resume_line, source_function
 from dynadiag.facts.wording import excerpt, listed, rank_text, short_place, unique
 from dynadiag.model import codes
@@ -306,7 +306,7 @@ def _left_in_python(run: Run, site: GraphBreak) -> Iterator[str]:
     name, line = source_function((place.function or "").rpartition(".")[2]), parse_line(site.stack[-2].code)
     handed = [argument for call in line.nodes if isinstance(call, ast.Call) for argument in call.args]
     given = any((dotted(argument) or "").rpartition(".")[2] == name for argument in handed)
-    if name and given and (place.file, name) not in compiled_functions(run):
+    if name and given and not is_in_compiled_function(place, run):
         yield name
 
 
