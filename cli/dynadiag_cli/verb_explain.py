@@ -100,7 +100,10 @@ _Pictures = Annotated[
     bool, typer.Option("--pictures/--no-pictures", rich_help_panel=REPORT, help="Draw graphs/*.svg into the run directory.")
 ]
 _Renderer = Annotated[
-    str, typer.Option("--renderer", rich_help_panel=REPORT, metavar="NAME", help="How pictures are written: auto, svg or text.")
+    str,
+    typer.Option(
+        "--renderer", rich_help_panel=REPORT, metavar="NAME", help="Who lays pictures out: auto, graphviz, dot or columns; text draws none."
+    ),
 ]
 _ShowFree = Annotated[bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")]
 _MutationsOnly = Annotated[bool, typer.Option("--mutations-only", rich_help_panel=REPORT, help="Print only what concerns mutations.")]

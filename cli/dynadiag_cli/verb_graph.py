@@ -47,6 +47,9 @@ def graph(
         float, typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for that run, in seconds.")
     ] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
+    renderer: Annotated[
+        str, typer.Option("--renderer", metavar="NAME", help="Who lays the picture out: auto, graphviz, dot or columns; text draws none.")
+    ] = "auto",
     svg: Annotated[bool, typer.Option("--svg", help="Only draw the graph; needs no torch.")] = False,
     text: Annotated[
         bool,
@@ -62,24 +65,26 @@ def graph(
     this machine is tried once; --try does so for any other. Exit status 1 says that the script was written but does not run here, 2 that
     the graph cannot be rebuilt.
     """
+    from dynadiag.render.drawing import checked_renderer
     from dynadiag.runs import recorded_here
     from dynadiag_cli.showing import make_folder, without_gc
 
     path, wanted = _named(run, graph_id)
     if device is not None and device.split(":")[0] not in ("cpu", "cuda", "xpu", "meta"):
         raise UsageError(f"--device {device}: not one of cpu, cuda, xpu, meta")
+    checked_renderer(renderer)
     if text:
         _print_text(path, wanted)
         return
     if wanted == _FRAMES:
         make_folder(output)
-        if not _draw_frames(path, output):
+        if not _draw_frames(path, output, renderer):
             raise typer.Exit(1)
         return
     with without_gc():  # half the time of a graph of 50,000 nodes, which is a million objects that stay
         loaded, chosen = _find(path, wanted)
         make_folder(output)
-        if (picture or svg) and not _draw(loaded, chosen, output) and svg:
+        if (picture or svg) and not _draw(loaded, chosen, output, renderer) and svg:
             raise typer.Exit(1)
         if svg:
             return
@@ -163,32 +168,36 @@ def _may_be_replaced(target: Path) -> bool:
         return False
 
 
-def _draw(run: Run, chosen: Graph, output: Path) -> bool:
+def _draw(run: Run, chosen: Graph, output: Path, renderer: str) -> bool:
     """The graph as an SVG beside the script; whether it was drawn."""
     from dynadiag.render import pictures
 
-    return _drawn(chosen.id, pictures.file_stem(chosen, run), lambda: pictures.picture_of_graph(chosen, run), output)
+    return _drawn(chosen.id, pictures.file_stem(chosen, run), lambda: pictures.picture_of_graph(chosen, run), output, renderer)
 
 
-def _draw_frames(path: Path, output: Path) -> bool:
+def _draw_frames(path: Path, output: Path, renderer: str) -> bool:
     """The frame map of a recording as an SVG; whether it was drawn."""
     from dynadiag import report, trace
     from dynadiag.render import pictures
 
     built = report.build(trace.load(path))
-    return _drawn("the frame map", _FRAMES, lambda: pictures.picture_of_frames(built), output)
+    return _drawn("the frame map", _FRAMES, lambda: pictures.picture_of_frames(built), output, renderer)
 
 
-def _drawn(what: str, stem: str, picture: Callable[[], Picture], output: Path) -> bool:
-    """Write a picture. One that cannot be drawn is said in one line and stops nothing."""
+def _drawn(what: str, stem: str, picture: Callable[[], Picture], output: Path, renderer: str) -> bool:
+    """Write a picture and its DOT text. One that cannot be drawn is said in one line and stops nothing."""
     from dynadiag.render.drawing import drawn
 
     try:
-        drawing = drawn(picture())
+        drawing = drawn(picture(), renderer)
         target = output / f"{stem}{drawing.suffix}"
         write_inside(output, target.name, drawing.text)
+        if drawing.dot is not None:
+            write_inside(output, f"{stem}.gv", drawing.dot)
     except (DynadiagError, OSError) as error:
         _say(f"{what} was not drawn: {error}")
         return False
+    if drawing.note is not None:
+        _say(f"{what} was {drawing.note}")
     _say(f"wrote {target}")
     return True

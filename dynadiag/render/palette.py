@@ -66,6 +66,7 @@ CLASSES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "dd-h": ({"fill": "ink"}, f"font:600 14px {SANS}"),
     "dd-s": ({"fill": "dim"}, f"font:11px {SANS}"),
     "dd-m": ({"fill": "ink"}, f"font:600 12px {MONO}"),
+    "dd-halo": ({"stroke": "panel"}, "stroke-width:4;stroke-linejoin:round;paint-order:stroke"),
     "dd-o": ({"fill": "ink"}, f"font:12px {MONO}"),
     "dd-faint": ({"fill": "dim"}, f"font:12px {MONO}"),
     "dd-tag": ({"fill": "accent"}, f"font:600 12px {SANS}"),

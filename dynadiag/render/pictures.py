@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,7 @@ GRAPHS_AT_MOST = 40
 BUDGET_S = 120.0
 """Wall time after which no further picture is begun."""
 
-_OURS = re.compile(r"(?:source|frames|ranks|g\d+-[a-z0-9-]+)\.(?:svg|txt)\Z")
+_OURS = re.compile(r"(?:source|frames|ranks|g\d+-[a-z0-9-]+)\.(?:svg|gv|txt)\Z")
 _KINDS = {"dynamo": "", "aot_inference": "inference", "aot_forward": "forward", "aot_backward": "backward", "aot_joint": "joint",
           "post_grad": "post-grad"}  # fmt: skip
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -59,6 +60,8 @@ def write(
     report: Report, directory: Path, *, renderer: str = "auto", progress: Progress | None = None, limit: int = GRAPHS_AT_MOST
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """The pictures written, by "source", "frames", "ranks" or graph id, as paths relative to `directory`; and notes on what was not drawn.
+
+    Beside each picture of a graph is its DOT text (`.gv`).
 
     Args:
         report: the diagnosis; its run's log is read again for the texts of the graphs.
@@ -85,6 +88,7 @@ def write(
         _Plan(graph.id, file_stem(graph, report.run), partial(picture_of_graph, graph, report.run, report)) for graph in ranked[:limit]
     ]
     notes: list[str] = []
+    laid_out: Counter[str] = Counter()
     begun = time.monotonic()
     for number, plan in enumerate(plans):
         if time.monotonic() - begun > BUDGET_S:
@@ -97,8 +101,12 @@ def write(
         else:
             written[plan.key] = f"{FOLDER}/{plan.stem}{drawing.suffix}"
             write_inside(directory, written[plan.key], drawing.text)
+            if drawing.dot is not None:
+                write_inside(directory, f"{FOLDER}/{plan.stem}.gv", drawing.dot)
+            laid_out.update([drawing.note] if drawing.note else [])
         if progress is not None:
             progress(number + 1, len(plans))
+    notes += [f"{wording.plural(count, 'picture')} {note}" for note, count in laid_out.items()]
     if len(ranked) > limit:
         notes.append(f"{limit} of {len(ranked):,} graphs next to a finding drawn")
     return written, tuple(notes)

@@ -13,7 +13,7 @@ from rich.console import Console
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.render import json_report, markdown
-from dynadiag.render.draw import draw_picture
+from dynadiag.render.drawing import drawn
 from dynadiag.render.frame_map import frame_map
 from dynadiag.render.graph_picture import graph_picture
 from dynadiag.render.picture import describe
@@ -63,10 +63,10 @@ CASES = {
     "report.md": lambda: markdown.render(samples.sample_report()),
     "report-nothing.md": lambda: markdown.render(samples.empty_report()),
     "report.json": lambda: json_report.dumps(samples.sample_report()),
-    "frames.svg": lambda: draw_picture(picture_of(frame_map(samples.sample_report()))),
-    "frames-hostile.svg": lambda: draw_picture(picture_of(frame_map(samples.hostile_report()))),
+    "frames.svg": lambda: drawn(picture_of(frame_map(samples.sample_report())), "columns").text,
+    "frames-hostile.svg": lambda: drawn(picture_of(frame_map(samples.hostile_report())), "columns").text,
     "frames.txt": lambda: describe(picture_of(frame_map(samples.sample_report()))),
-    "graph.svg": lambda: draw_picture(graph()),
+    "graph.svg": lambda: drawn(graph(), "columns").text,
     "graph.txt": lambda: describe(graph()),
 }
 

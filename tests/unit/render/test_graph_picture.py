@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
-from dynadiag.render.draw import draw_picture
+from dynadiag.render.drawing import drawn
 from dynadiag.render.graph_picture import INPUTS_AT_MOST, ROWS_AT_MOST, bytes_text, graph_picture
 from dynadiag.render.graph_view import tensor
 from dynadiag.render.operator_classes import operator_class, short_name
@@ -285,7 +285,7 @@ def test_the_break_that_ended_the_graph_stands_behind_its_outputs():
 def test_a_graph_without_operators_is_a_picture_too():
     picture = made([])
     assert names(picture) == ["no calls: inputs and output only"]
-    assert draw_picture(picture).startswith("<svg")
+    assert drawn(picture, "columns").text.startswith("<svg")
 
 
 def test_what_a_reduction_keeps_is_in_colour_inside_the_grey_original():
@@ -306,10 +306,10 @@ def test_a_renamed_operator_is_not_taken_for_a_kept_one():
     "picture", [made(chain(3)), made(layers(12)), made(chain(300)), made(chain(200, ops=[f"torch.op{i}" for i in range(200)]))]
 )
 def test_pictures_fit_and_their_text_is_readable(picture):
-    text = draw_picture(picture)
+    text = drawn(picture, "columns").text
     width, _ = size(text)
     assert width <= 860
-    assert text == draw_picture(picture)
+    assert text == drawn(picture, "columns").text
     sizes = [float(found) for found in re.findall(r"(\d+(?:\.\d+)?)px", text)]
     assert min(sizes) >= 9
     boxes = [element for element in ElementTree.fromstring(text).iter() if element.tag.endswith("rect")]
@@ -320,13 +320,13 @@ def test_pictures_fit_and_their_text_is_readable(picture):
 
 
 def test_a_long_chain_wraps_into_two_columns_of_about_one_height():
-    text = draw_picture(made(chain(70, ops=[f"torch.op{i}" for i in range(70)])))
+    text = drawn(made(chain(70, ops=[f"torch.op{i}" for i in range(70)])), "columns").text
     width, height = size(text)
     assert width == 860 and height < 70 * 44 * 0.6
 
 
 def test_the_picture_says_itself_to_a_screen_reader_and_follows_the_readers_ground():
-    text = draw_picture(made(layers(3)))
+    text = drawn(made(layers(3)), "columns").text
     root = ElementTree.fromstring(text)
     assert [child.tag.rpartition("}")[2] for child in root][:3] == ["title", "desc", "style"]
     assert root.get("role") == "img" and "linear, gelu" in root[1].text
@@ -366,7 +366,7 @@ def test_no_text_of_a_log_becomes_markup_or_style(bad):
         )
         for i in range(40)
     ]
-    text = draw_picture(made(nodes, labels={bad: bad}, classes={bad: bad, f"{bad}.0": bad}, writes={f"{bad}3": [bad]}, summary=[]))
+    text = drawn(made(nodes, labels={bad: bad}, classes={bad: bad, f"{bad}.0": bad}, writes={f"{bad}3": [bad]}, summary=[]), "columns").text
     root = ElementTree.fromstring(text)
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
         "svg",
@@ -398,7 +398,7 @@ def test_no_graph_exceeds_the_limits_or_gets_a_backward_arrow(spec):
     picture = made(nodes)
     assert len(picture.rows) <= ROWS_AT_MOST + INPUTS_AT_MOST
     assert all(link.tail < link.head for link in picture.links)
-    assert size(draw_picture(picture))[0] <= 860
+    assert size(drawn(picture, "columns").text)[0] <= 860
 
 
 def test_a_graph_of_many_modules_without_repeats_is_cut_into_windows_named_by_their_modules():
@@ -410,6 +410,6 @@ def test_a_graph_of_many_modules_without_repeats_is_cut_into_windows_named_by_th
 def test_fifty_thousand_operators_are_a_picture_in_seconds():
     nodes = chain(50_000, ops=[f"torch.op{i * i % 1009}" for i in range(1009)], line=lambda i: i % 700)
     begun = time.process_time()
-    text = draw_picture(made(nodes))
+    text = drawn(made(nodes), "columns").text
     assert time.process_time() - begun < 20
     assert len(text) < 1 << 20
