@@ -51,6 +51,10 @@ def graph(
         str, typer.Option("--renderer", metavar="NAME", help="Who lays the picture out: auto, graphviz, dot or columns; text draws none.")
     ] = "auto",
     svg: Annotated[bool, typer.Option("--svg", help="Only draw the graph; needs no torch.")] = False,
+    chosen_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="Only print all its nodes and edges: dot, graphml or json; needs no torch."),
+    ] = None,
     text: Annotated[
         bool,
         typer.Option(
@@ -75,6 +79,9 @@ def graph(
     checked_renderer(renderer)
     if text:
         _print_text(path, wanted)
+        return
+    if chosen_format is not None:
+        _print_graph(path, wanted, chosen_format)
         return
     if wanted == _FRAMES:
         make_folder(output)
@@ -121,6 +128,29 @@ def _print_text(path: Path, wanted: str) -> None:
         raise NothingFoundError(f"{path} contains no text of {wanted!r}")
     said = trace.read_payload(found)
     print(clean_block(said, limit=len(said), lines=len(said)))
+
+
+def _print_graph(path: Path, wanted: str, chosen_format: str) -> None:
+    """A graph in a format of other tools, on stdout."""
+    from dynadiag.graphs.critical_path import critical_path
+    from dynadiag.graphs.export import FORMATS, graph_text
+    from dynadiag.render.graph_view import tensor
+    from dynadiag.render.recorded_graph import recorded_graph
+    from dynadiag.render.sanitise import clean
+
+    if chosen_format not in FORMATS:
+        raise UsageError(f"--format {clean(chosen_format, limit=40)}: not one of {', '.join(FORMATS)}")
+    _, chosen = _find(path, wanted)
+    nodes = recorded_graph(chosen).nodes
+
+    def size(annotation: str | None) -> int | None:
+        made = tensor(annotation)
+        return None if made is None else made.size
+
+    def cleaned(text: str) -> str:
+        return clean(text, limit=400)
+
+    print(graph_text(nodes, chosen_format, clean=cleaned, path=critical_path(nodes, size)), end="")
 
 
 def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dynadiag.diff.result import GraphChange
-from dynadiag.diff.structure import Structure, is_same, structure_of
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import project_path, source_function
+from dynadiag.graphs.structure import Structure, is_same, structure_of
 from dynadiag.model.graph import Graph
 from dynadiag.model.report import Report
 from dynadiag.trace import graph_nodes, read_payload

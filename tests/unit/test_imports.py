@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "rules": {"errors", "model", "advice"},
     "runs": {"errors", "model", "record", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
-    "diff": {"errors", "model", "trace", "facts", "render"},
+    "diff": {"errors", "graphs", "model", "trace", "facts", "render"},
     "start": {"diff", "errors", "facts", "files", "model", "record", "render", "trace"},
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "graphs": {"children", "errors", "json_lines", "model", "trace"},

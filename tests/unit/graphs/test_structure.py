@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynadiag.diff.structure import MOST_NODES, is_same, structure_of
+from dynadiag.graphs.structure import MOST_NODES, is_same, structure_of
 from dynadiag.model.graph import Node
 from dynadiag.trace import graph_nodes
 
@@ -79,6 +79,17 @@ def test_writes_that_no_output_depends_on_count():
     assert same(text, text.replace("copy_ =", "written ="))
     assert not same(text, TEXT)
     assert not same(text, text.replace("l_y_.copy_(add)", "l_y_.copy_(relu)"))
+
+
+def test_writes_in_another_order_are_the_same_graph():
+    head = "class GraphModule(torch.nn.Module):\n    def forward(self, L_x_, L_y_, L_z_):\n"
+    head += "".join(f"        l_{name}_ = L_{name}_\n" for name in "xyz")
+    writes = ["        a = l_x_.copy_(l_z_)\n", "        b = l_y_.copy_(l_z_)\n", "        c = l_z_.copy_(l_x_)\n"]
+    tail = "        return (l_z_,)\n"
+    orders = ["".join(writes), "".join(writes[::-1]), writes[1] + writes[0] + writes[2]]
+    assert all(same(head + one + tail, head + other + tail) for one in orders for other in orders)
+    other = writes[0] + writes[1] + "        c = l_z_.copy_(l_z_)\n"
+    assert not same(head + orders[0] + tail, head + other + tail)
 
 
 def test_too_many_nodes_have_no_structure():

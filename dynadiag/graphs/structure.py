@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from dynadiag.model.graph import Node
 
 MOST_NODES = 20_000
+_MOST_ALIKE = 200
+"""How many nodes may share their colours with others for VF2++ to be asked: it may try all ways to pair them."""
+
 _ROUNDS = 3
 _NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*")
 _SYMBOL = re.compile(r"\b[su]\d+\b")
@@ -24,6 +27,7 @@ class Structure:
 
     labels: tuple[str, ...]
     reads: tuple[tuple[int, ...], ...]
+    colours: tuple[str, ...]
     digest: str
 
 
@@ -48,7 +52,8 @@ def structure_of(nodes: Sequence[Node]) -> Structure | None:
         labels.append(f"{what}({', '.join(arguments)})")
         reads.append(tuple(read))
         number[node.name] = at
-    return Structure(tuple(labels), tuple(reads), _digest(_colours(labels, reads)))
+    colours = _colours(labels, reads)
+    return Structure(tuple(labels), tuple(reads), tuple(colours), _digest(sorted(colours)))
 
 
 def _colours(labels: Sequence[str], reads: Sequence[Sequence[int]]) -> list[str]:
@@ -65,7 +70,7 @@ def _colours(labels: Sequence[str], reads: Sequence[Sequence[int]]) -> list[str]
             )
             for at in range(len(labels))
         ]
-    return sorted(colours)
+    return colours
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -75,10 +80,36 @@ def _digest(parts: Iterable[str]) -> str:
 def is_same(structure: Structure, other: Structure) -> bool:
     """Whether two structures are isomorphic: arguments have an order, so both are walked from the output and their nodes paired.
 
-    Nodes that the output does not depend on (writes) are paired in the order of the texts; where that order differs the answer may be no.
+    Nodes that the output does not depend on (writes) are paired in the order of the texts. Where that order differs VF2++ tells, but for
+    graphs with more than `_MOST_ALIKE` nodes that look alike: for these the answer may be no.
     """
     if structure.digest != other.digest or Counter(structure.labels) != Counter(other.labels):
         return False
+    if _is_walked_alike(structure, other):
+        return True
+    counts = Counter(structure.colours)
+    return sum(count for count in counts.values() if count > 1) <= _MOST_ALIKE and _is_isomorphic(structure, other)
+
+
+def _is_isomorphic(structure: Structure, other: Structure) -> bool:
+    import networkx
+
+    def view(of: Structure) -> networkx.DiGraph[object]:
+        """Each argument is a node of its own, between what is read and what reads it, since VF2++ knows no labels of edges."""
+        graph: networkx.DiGraph[object] = networkx.DiGraph()
+        for at, colour in enumerate(of.colours):
+            graph.add_node(at, label=colour)
+        for at, read in enumerate(of.reads):
+            for position, value in enumerate(read):
+                graph.add_node((at, position), label=str(position))
+                graph.add_edge(value, (at, position))
+                graph.add_edge((at, position), at)
+        return graph
+
+    return bool(networkx.vf2pp_is_isomorphic(view(structure), view(other), node_label="label"))
+
+
+def _is_walked_alike(structure: Structure, other: Structure) -> bool:
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
     for start in _starts(structure, other, pairs, back):
