@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from dynadiag.diff.result import SourceLine
-from dynadiag.diff.structure import structure_of
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import kept_graphs
 from dynadiag.facts.user_frames import project_path, source_function
+from dynadiag.graphs.structure import structure_of
 from dynadiag.model.graph import Graph, Node
 from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run

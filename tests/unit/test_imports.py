@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "runs": {"errors", "model", "record", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
     "diff": {"errors", "graphs", "model", "trace", "facts", "render"},
-    "start": {"diff", "errors", "facts", "files", "model", "record", "render", "trace"},
+    "start": {"diff", "errors", "facts", "files", "graphs", "model", "record", "render", "trace"},
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "graphs": {"children", "errors", "json_lines", "model", "trace"},
     "render": {"errors", "graphs", "json_lines", "masking", "files", "model", "trace", "facts", "changes", "rules"},
