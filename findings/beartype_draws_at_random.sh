@@ -2,8 +2,7 @@
 # torch 2.15.0, beartype 0.23.1.
 # Guess: @beartype costs a graph break in each decorated function, or in none.
 # Seen:  it depends on the annotation: torch.Tensor, int and unions cost none; list[float] breaks, since beartype checks one item that it
-#        draws with random.getrandbits, and so the function cannot be compiled with fullgraph=True. `Sequence` or `list` without the item
-#        type ends it.
+#        draws with random.getrandbits. `list` without the item type ends it.
 # Met by: configurations passed as list[int], tuple-of-sizes helpers, in projects that decorate everything.
 . "$(dirname "$0")/common.sh"
 install torch==2.15.0 beartype==0.23.1

@@ -2,7 +2,7 @@
 # torch 2.15.0.
 # Guess: nested_compile_region is a hint; what breaks the graph or returns its input inside of it does the same as outside.
 # Seen:  both end the program with UncapturedHigherOrderOpError, although fullgraph is not set: a print() in a region, and a region that
-#        returns its argument (dropout(p=0), Identity, a residual that is switched off). Without the region both run.
+#        returns its argument (nn.Identity, a residual that is switched off). Without the region both run.
 # Met by: who marks the layers of a model that logs, or one whose layers have optional parts.
 . "$(dirname "$0")/common.sh"
 install torch==2.15.0

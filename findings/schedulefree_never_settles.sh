@@ -2,7 +2,7 @@
 # torch 2.15.0, schedulefree 1.4.1.
 # Guess: a Python float that changes in each call is compiled twice and is dynamic from then on, whatever operator takes it; so a compiled
 #        AdamWScheduleFree.step() settles after two or three steps, as torch.optim.AdamW does.
-# Seen:  that holds for x * s, but not for operators that take a number, such as torch.lerp(x, y, s): from backend "aot_eager" on (inductor too)
+# Seen:  that holds for x * s, but not for operators that take a number, such as torch.lerp(x, y, s): with backend "aot_eager"
 #        each new value compiles again until the limit of 8, then runs in eager. With backend "eager" two graphs are enough, so looking for
 #        recompilations with it hides this. schedulefree's step passes its averaging weight to _foreach_lerp_ and never settles.
 # Met by: annealed coefficients, EMA decays, step-dependent weights; who compiles optimizer.step as PyTorch's recipe says.
