@@ -6,17 +6,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dynadiag.api import assert_no_graph_breaks, explain, load
+    from dynadiag.api import assert_no_graph_breaks, assert_warm_start, explain, load
     from dynadiag.bench import benchmark
     from dynadiag.record import observe
     from dynadiag.reduce import Verdict, minify
 
 __version__ = "0.1.0"
-__all__ = ["Verdict", "__version__", "assert_no_graph_breaks", "benchmark", "explain", "fix", "load", "minify", "observe"]
+__all__ = [
+    "Verdict",
+    "__version__",
+    "assert_no_graph_breaks",
+    "assert_warm_start",
+    "benchmark",
+    "explain",
+    "fix",
+    "load",
+    "minify",
+    "observe",
+]
 
 _HOMES = {
     "Verdict": "dynadiag.reduce",
     "assert_no_graph_breaks": "dynadiag.api",
+    "assert_warm_start": "dynadiag.api",
     "benchmark": "dynadiag.bench",
     "explain": "dynadiag.api",
     "load": "dynadiag.api",

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from dynadiag import report, trace
-from dynadiag.model import Report
+from dynadiag.model import CacheEvent, Report
 
 
 def load(path: str | PathLike[str]) -> Report:
@@ -48,6 +48,25 @@ def assert_no_graph_breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
     if seen.graph_breaks:
         raise AssertionError("\n".join([f"{len(seen.graph_breaks)} graph break sites:", *map(_one_line, seen.graph_breaks)]))
     return seen
+
+
+def assert_warm_start(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """Return the report of `explain` on one call; raise an `AssertionError` that names what torch's caches on disk did not give.
+
+    For a program that ran before with the same cache folder. Also fails if no cache was asked, because then nothing was checked.
+    """
+    seen = explain(fn, *args, **kwargs)
+    if not seen.run.caches:
+        raise AssertionError("no cache was asked in this call (they are off, or the back end has none), so its start could not be checked")
+    if missed := [event for event in seen.run.caches if event.result != "hit"]:
+        raise AssertionError("\n".join([f"{len(missed)} look-ups found nothing:", *(_one_look_up(event, seen) for event in missed)]))
+    return seen
+
+
+def _one_look_up(event: CacheEvent, seen: Report) -> str:
+    frame = None if event.frame is None else seen.run.frame(event.frame)
+    where = "unknown place" if frame is None else f"{frame.file}:{frame.line} ({frame.name})"
+    return f"  {where}: {event.cache} {event.result}" + (f", {event.why}" if event.why else "")
 
 
 def _as_html(seen: Report) -> str:

@@ -146,3 +146,5 @@ PLANTS = (
     Plant(name="clock", program="two", both=(("import torch\n", "import time\nimport torch\n"), ("torch.cos(a) + 3", "torch.cos(a) + time.time() % 10")), kind="per_process", words=()),
     Plant(name="names from a set", program="features", both=(('NAMES = ["mean", "std", "peak"]', 'NAMES = list({"mean", "std", "peak"})'),), kind="hash_order", words=("PYTHONHASHSEED",)),
 )  # fmt: skip
+UNCHANGED = tuple(Plant(name=f"unchanged {program}", program=program) for program in PROGRAMS)
+"""The same program started again: everything must be warm."""

@@ -177,3 +177,5 @@ PLANTS = (
     Plant(name="default dtype", program="mlp", edits=(("torch.manual_seed(0)", "torch.set_default_dtype(torch.float64)\ntorch.manual_seed(0)"),), kind="setting", words=("float64",), line="torch.set_default_dtype(torch.float64)"),
     Plant(name="autocast", program="norm", edits=(("with torch.no_grad():", 'with torch.no_grad(), torch.autocast("cpu"):'),), kind="setting", words=("autocast",), line="torch.autocast("),
 )  # fmt: skip
+UNCHANGED = tuple(Plant(name=f"unchanged {program}", program=program) for program in PROGRAMS)
+"""The same program started again: everything must be warm."""

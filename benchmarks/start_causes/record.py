@@ -22,7 +22,7 @@ def start(script: Path, out: Path, cache: Path, variables: dict[str, str], seed:
     """One start, recorded as `dynadiag start` does it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": seed, **variables}
-    options = record.RecordOptions(out=out, force=True, key_parts=True, environment=settings, python=python, timeout_s=300)
+    options = record.RecordOptions(out=out, force=True, key_parts=True, environment=settings, python=python, timeout_s=900)
     done = record.record(record.Target(kind="script", argv=(str(script),)), options)
     print(out.parent.name, out.name, done.exit_status, flush=True)
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--python")
     arguments = parser.parse_args()
     module = held_out if arguments.part == "held_out" else programs
-    for plant in sorted(module.PLANTS, key=lambda item: item.program):
+    for plant in sorted((*module.PLANTS, *module.UNCHANGED), key=lambda item: item.program):
         record_plant(plant, module.PROGRAMS[plant.program], arguments.folder.absolute() / arguments.part, arguments.python)
     print("recorded", file=sys.stderr)
 

@@ -11,7 +11,7 @@ from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.run import Frame, Run
 from dynadiag.trace.cache_keys import KeyDifference, KeyPart, key_differences, read_key_parts
 
-_MOST_COMPARED = 40
+_MOST_COMPARED = 12
 """Of so many compilations of one function the one with the most similar key is looked for; of more, the next one is taken."""
 
 

@@ -17,7 +17,7 @@ from dynadiag.facts.wording import plural
 from dynadiag.model.report import Report
 from dynadiag.model.run import Process, Run
 from dynadiag.start.bypasses import bypass_cause
-from dynadiag.start.graph_causes import AOT, DYNAMO, graph_causes
+from dynadiag.start.graph_causes import AOT, DYNAMO, graph_causes, input_name_causes
 from dynadiag.start.input_causes import dynamic_causes, input_causes
 from dynadiag.start.key_causes import environment_of, key_causes, leftovers
 from dynadiag.start.result import CacheAnswer, Cause, Compilation, StartResult
@@ -174,7 +174,7 @@ class _Comparison:
         graph = _apart_from_sizes(graph_causes(*pair, DYNAMO), inputs or dynamic)
         found = [*graph, *inputs, *dynamic, *settings]
         if not found:
-            found = graph_causes(*pair, AOT) or leftovers(differences)
+            found = input_name_causes(*pair) or graph_causes(*pair, AOT) or leftovers(differences)
         return found or [
             Cause(kind="unknown", what="the key of AOTAutograd's cache differs, and this recording does not list what it is made of")
         ]

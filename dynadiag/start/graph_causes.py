@@ -40,6 +40,25 @@ def graph_causes(old: Run, was: Frame, new: Run, now: Frame, kinds: Sequence[str
     return found
 
 
+def input_name_causes(old: Run, was: Frame, new: Run, now: Frame) -> list[Cause]:
+    """Graphs that do the same with inputs of other names or in another order: AOTAutograd's key has the source of each input."""
+    for one, other in zip(_nodes(old, was, DYNAMO), _nodes(new, now, DYNAMO), strict=False):
+        names = [_input_names(nodes) for nodes in (one, other)]
+        if names[0] != names[1]:
+            at = next((at for at, pair in enumerate(zip(*names, strict=False)) if pair[0] != pair[1]), min(map(len, names)))
+            shown = [", ".join(listed[at : at + 3]) or "none" for listed in names]
+            wanted = names[1][at] if at < len(names[1]) else None
+            first = next((node for node in other if node.location is not None and wanted in node.args), None)
+            place = None if first is None else place_of(first.location, new)
+            what = "the order of the graph's inputs" if sorted(names[0]) == sorted(names[1]) else "the names of the graph's inputs"
+            return [Cause(kind="operators", what=what, old=shown[0], new=shown[1], place=place)]
+    return []
+
+
+def _input_names(nodes: Sequence[Node]) -> list[str]:
+    return [node.name for node in nodes if node.op == "placeholder"]
+
+
 def _nodes(run: Run, frame: Frame, kinds: Sequence[str]) -> list[tuple[Node, ...]]:
     if kinds == DYNAMO:
         kept = frozenset(kept_graphs(run).get(frame.id, ()))
@@ -70,7 +89,8 @@ def _changes(old: Sequence[Node], new: Sequence[Node], run: Run, frame: Frame) -
         end += 1
     left, right = left[begin : len(left) - end], right[begin : len(right) - end]
     if not left and not right:
-        yield from _rewired(was.reads, now.reads, new, run)
+        if _input_names(old) == _input_names(new):  # else they read the same inputs, which stand in another order
+            yield from _rewired(was.reads, now.reads, new, run)
         return
     if len(left) != len(right) and max(len(left), len(right)) > _MOST_COMPARED:
         blocks = [("replace", 0, len(left), 0, len(right))]

@@ -72,7 +72,7 @@ def a_start(folder, *, code=None, size=8, key="k1", result="miss", folder_of_cac
         f"[{hashlib.md5(value.encode()).hexdigest()}] {name}: {value}"
         for name, value in {**PARTS, "example_inputs[0]": f"TensorMetadata([{size}])", **(parts or {})}.items()
     ]
-    for cache in ("aotautograd", "fx_graph"):
+    for cache in ("aotautograd", "fx_graph") if result else ():
         record = {"key": f"{cache[:1]}{key}", "cache_state": result, "components": listed, "time_taken_ns": 2_000_000_000, **more}
         log.artifact(f"{cache}_cache_{result}", json.dumps(record), **where)
     log.metrics(0, entire_frame_compile_time_s=3.0)
@@ -158,6 +158,18 @@ def test_a_bypass_has_torchs_reason_once(two):
     result = two(result="bypass", cache_bypass_reason='Unsupported post grad custom pass "x"')
     ((kind, said, _),) = told(result)
     assert kind == "custom_pass" and "uuid" in said and 'Unsupported post grad custom pass "x"' in said
+
+
+def test_caches_that_were_not_asked_are_off_by_the_variable(two):
+    result = two(result=None, environment={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"})
+    assert told(result) == [("caches_off", "no cache was asked: TORCHINDUCTOR_FORCE_DISABLE_CACHES=1", None)]
+
+
+def test_inputs_of_another_order_are_told_though_the_graphs_do_the_same(two):
+    code = graph().replace("def forward(self, L_x_", 'def forward(self, L_y_: "f32[8]", L_x_')
+    other = graph().replace('L_x_: "f32[8][1]cpu"):', 'L_x_: "f32[8][1]cpu", L_y_: "f32[8]"):')
+    ((kind, said, _),) = told(two(code=other, old={"code": code}, parts={"aot_config": "other"}))
+    assert (kind, said.partition(":")[0]) == ("operators", "the order of the graph's inputs")
 
 
 def test_an_entry_for_other_sizes_is_told(two):
