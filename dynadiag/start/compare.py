@@ -156,8 +156,11 @@ class _Comparison:
             return [
                 Cause(kind="new_function", what="the first start did not compile this", cure="Call it with the same inputs in each start")
             ]
+        if old.frame.outcome == "failed":
+            return [Cause(kind="new_function", what="the first start did not finish compiling this")]
         missed = [event for event in new.events if event.result == "miss"]
-        if missed and all((event.cache, event.key) in old.keys for event in missed):
+        first = [event for event in missed if event.cache == "aotautograd"] or missed  # Inductor's key follows from that of AOTAutograd
+        if first and all((event.cache, event.key) in old.keys for event in first):
             return [self._gone()]
         causes = self._differences(old, new)
         return [self._by_itself(cause, new) for cause in causes] if self.same_program else causes

@@ -57,7 +57,9 @@ def graph(number=2.5, call="cos"):
 """
 
 
-def a_start(folder, *, code=None, size=8, key="k1", result="miss", folder_of_caches="/caches", environment=None, parts=None, **more):
+def a_start(
+    folder, *, code=None, size=8, key="k1", result="miss", folder_of_caches="/caches", environment=None, parts=None, finished=True, **more
+):
     """A log of one compilation with its look-ups in both caches."""
     folder.mkdir()
     log = LogBuilder().intern("/home/me/train.py")
@@ -75,7 +77,8 @@ def a_start(folder, *, code=None, size=8, key="k1", result="miss", folder_of_cac
     for cache in ("aotautograd", "fx_graph") if result else ():
         record = {"key": f"{cache[:1]}{key}", "cache_state": result, "components": listed, "time_taken_ns": 2_000_000_000, **more}
         log.artifact(f"{cache}_cache_{result}", json.dumps(record), **where)
-    log.metrics(0, entire_frame_compile_time_s=3.0)
+    if finished:
+        log.metrics(0, entire_frame_compile_time_s=3.0)
     log.artifact("dynadiag_exit", {"counters": {}})
     log.write(folder)
     return report.build(load(folder))
@@ -170,6 +173,10 @@ def test_inputs_of_another_order_are_told_though_the_graphs_do_the_same(two):
     other = graph().replace('L_x_: "f32[8][1]cpu"):', 'L_x_: "f32[8][1]cpu", L_y_: "f32[8]"):')
     ((kind, said, _),) = told(two(code=other, old={"code": code}, parts={"aot_config": "other"}))
     assert (kind, said.partition(":")[0]) == ("operators", "the order of the graph's inputs")
+
+
+def test_a_first_start_that_was_ended_while_it_compiled_is_told(two):
+    assert told(two(key="k1", old={"finished": False})) == [("new_function", "the first start did not finish compiling this", None)]
 
 
 def test_an_entry_for_other_sizes_is_told(two):
