@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 
 Fails = Callable[[frozenset[int]], bool]
+_FEW = 0.5
+"""What share of the items may lie between the first and the last for these to be asked alone: else too little is won."""
 
 
-def cut(items: Sequence[int], fails: Fails, *, blocks: Callable[[int], Hashable] | None = None) -> tuple[int, ...]:
+def cut(
+    items: Sequence[int],
+    fails: Fails,
+    *,
+    blocks: Callable[[int], Hashable] | None = None,
+    between: Callable[[int, int], Set[int]] | None = None,
+) -> tuple[int, ...]:
     """A subset of `items` (in their order) that fails, found by bisection and galloping; `fails` must hold for all of them.
 
-    `blocks` names the module of an item; neighbours with one name are tried together first.
+    `blocks` names the module of an item; neighbours with one name are tried together first. `between` gives the items on the ways by
+    which a value gets from one item to another: once the first and the last needed item are known, all others are tried to go at once.
     """
     if len(items) <= 1:
         return tuple(items)
@@ -30,6 +39,11 @@ def cut(items: Sequence[int], fails: Fails, *, blocks: Callable[[int], Hashable]
         return tuple(kept)
     if fails(frozenset((kept[0], kept[-1]))):
         return kept[0], kept[-1]
+    if between is not None:
+        ways = between(kept[0], kept[-1])
+        inside = [item for item in kept if item in ways]
+        if 2 < len(inside) <= _FEW * len(kept) and fails(frozenset(inside)):
+            kept = inside
     if blocks is not None:
         runs = [list(run) for _, run in itertools.groupby(kept, key=blocks)]
         if 2 < len(runs) < len(kept):

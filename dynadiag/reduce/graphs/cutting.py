@@ -5,10 +5,12 @@ Cuts preserve outputs: every kept result that no kept operator reads is returned
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import networkx
 import torch
 from torch.fx import Graph, GraphModule, Node
 
@@ -39,6 +41,20 @@ class Cutter:
         """The module that an operator came from."""
         stack = self._nodes[item].meta.get("nn_module_stack") or self._nodes[item].meta.get("dynadiag_module_stack")
         return str(list(stack.values())[-1][0]) if isinstance(stack, dict) and stack else str(stack)
+
+    @functools.cache  # noqa: B019 - a cutter lives as long as its search, which asks for the same pair again and again
+    def between(self, first: int, last: int) -> frozenset[int]:
+        """The operators on the ways by which a value of the first gets to the last, with both."""
+        graph = self._reads
+        return frozenset(networkx.descendants(graph, first) & networkx.ancestors(graph, last) | {first, last})
+
+    @functools.cached_property
+    def _reads(self) -> networkx.DiGraph[int]:
+        """An edge from each node to those that read it."""
+        graph: networkx.DiGraph[int] = networkx.DiGraph()
+        graph.add_nodes_from(self.items)
+        graph.add_edges_from((self._position[node], self._position[user]) for node in self._nodes for user in node.users)
+        return graph
 
     def build(self, kept: frozenset[int]) -> Candidate:
         """The candidate of these operators, with what they cannot do without."""

@@ -67,7 +67,7 @@ def reduce_fully(reducer: GraphReducer, *, simplify: bool = True, passes: Sequen
 
 def _cut(reducer: GraphReducer) -> None:
     cutter = Cutter(reducer.best, reducer.values(), reducer.earlier_values())
-    _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of), "cut")
+    _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of, between=cutter.between), "cut")
 
 
 def _one_minimal(reducer: GraphReducer) -> None:

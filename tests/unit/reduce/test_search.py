@@ -68,3 +68,38 @@ def test_blocks_take_whole_modules_away():
     plain, blocked = Counting(needed.issubset), Counting(needed.issubset)
     assert cut(range(400), plain) == cut(range(400), blocked, blocks=lambda item: item // 10) == tuple(sorted(needed))
     assert len(blocked.asked) <= 1.5 * len(plain.asked)
+
+
+@given(st.integers(2, 12), st.integers(2, 25), st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_lies_on_no_way_between_the_first_and_the_last_goes_at_once(branches, length, data):
+    """`branches` chains that take turns in the order of the graph; what is needed are neighbours in one of them."""
+    items = range(branches * length)
+
+    def between(first, last):
+        return set(range(first, last + 1, branches)) if (last - first) % branches == 0 else {first, last}
+
+    branch = data.draw(st.integers(0, branches - 1))
+    steps = data.draw(st.sets(st.integers(0, length - 1), min_size=1, max_size=4))
+    needed = frozenset(step * branches + branch for step in steps)
+    with_ways, without = Counting(needed.issubset), Counting(needed.issubset)
+    assert (
+        one_minimal(cut(items, with_ways, between=between), with_ways) == one_minimal(cut(items, without), without) == tuple(sorted(needed))
+    )
+    assert len(with_ways.asked) <= len(without.asked) + 1
+
+
+def test_on_a_wide_graph_a_row_of_operators_costs_fewer_questions():
+    needed = frozenset(range(1000, 1100, 20))
+    asked = []
+    for between in (None, lambda first, last: set(range(first, last + 1, 20))):
+        oracle = Counting(needed.issubset)
+        assert cut(range(2000), oracle, between=between) == tuple(sorted(needed))
+        asked.append(len(oracle.asked))
+    assert asked[1] <= 0.7 * asked[0]
+
+
+def test_a_failure_that_needs_more_than_the_ways_between_is_found_as_well():
+    needed = frozenset({3, 50, 97})
+    oracle = Counting(needed.issubset)
+    assert cut(range(100), oracle, between=lambda first, last: {first, last, first + 1}) == tuple(sorted(needed))

@@ -42,7 +42,7 @@ def run(*arguments, cwd):
 def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
     done = run(f"{log}#g0", "--device", "cpu", "--try", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "output[0]: float32 (4, 4) on cpu\n")
-    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0-graph.svg", "g0.py"]
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["g0-graph.gv", "g0-graph.svg", "g0.py"]
     source = (tmp_path / "out" / "g0.py").read_text()
     assert "dynadiag." not in source and "# /a/train.py:12 in step: cache.add_(x)" in source
     alone = subprocess.run([sys.executable, "-I", "out/g0.py"], cwd=tmp_path, capture_output=True, text=True)
@@ -53,8 +53,20 @@ def test_graph_becomes_a_script_that_runs_alone_and_a_picture(log, tmp_path):
 def test_svg_draws_the_graph_and_nothing_else(log, tmp_path):
     done = run(f"{log}#g0", "--svg", "-o", "out", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "") and "wrote out/g0-" in done.stderr
-    (picture,) = (tmp_path / "out").iterdir()
+    dot, picture = sorted((tmp_path / "out").iterdir())
     assert ">writes " in picture.read_text()
+    assert dot.suffix == ".gv" and "writes " in dot.read_text()
+
+
+@pytest.mark.any_torch
+def test_format_prints_all_nodes_for_other_tools_and_writes_nothing(log, tmp_path):
+    done = run(f"{log}#g0", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0 and list(tmp_path.iterdir()) == [log]
+    content = json.loads(done.stdout)
+    assert {node["op"] for node in content["nodes"]} >= {"placeholder", "output"}
+    assert content["critical_path"]["of"] >= len(content["critical_path"]["calls"]) >= 1
+    wrong = run(f"{log}#g0", "--format", "gexf", cwd=tmp_path)
+    assert wrong.returncode == 2 and "not one of dot, graphml, json" in wrong.stderr
 
 
 @pytest.mark.any_torch
