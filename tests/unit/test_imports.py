@@ -369,7 +369,7 @@ def helps() -> dict[str, str]:
         "    if not os.fork():\n"
         "        sys.argv = ['dynadiag', *arguments]\n"
         "        try:\n            main()\n        except SystemExit as end:\n            assert not end.code, end.code\n"
-        "        print('HEAVY', sorted({'torch', 'numpy', 'networkx'} & set(sys.modules)), flush=True)\n"
+        "        print('HEAVY', sorted({'torch', 'numpy', 'networkx', 'graphviz', 'pygraphviz'} & set(sys.modules)), flush=True)\n"
         "        os._exit(0)\n"
         "    assert os.wait()[1] == 0\n"
     )
