@@ -48,7 +48,7 @@ class Rows:
             result = Session(arms, options, turn=turn).run_benchmark()
         self.rows[name] = {**to_dict(result), "target": f"benchmarks/{TARGET.rpartition('/')[2]}", "date": time.strftime("%Y-%m-%d")}
         self.path.write_text(text_of(self.rows), "utf-8")
-        print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.phases_s.items())}", flush=True)
+        print(f"{name}: {' '.join(f'{phase} {seconds:.0f} s' for phase, seconds in result.time.phases_s.items())}", flush=True)
         for line in lines_of(self.rows[name]):
             print("   ", line, flush=True)
 

@@ -66,7 +66,7 @@ def study(name: str, products: int, count: int, seconds: float, verdict_s: float
             found = comparison.decision
             if found:
                 span = f"{found.speedup.estimate:.4f} [{found.speedup.low:.4f}, {found.speedup.high:.4f}] A/A {found.noise.high:.4f}"
-                print(f"{name}: {found.verdict} {span} {result.rounds} rounds {result.phases_s['rounds']:.1f} s", flush=True)
+                print(f"{name}: {found.verdict} {span} {result.rounds} rounds {result.time.phases_s['rounds']:.1f} s", flush=True)
                 yield _row(result, found)
         for arm in result.arms:
             if arm.reason:
@@ -83,8 +83,8 @@ def _row(result: BenchResult, found: Decision) -> dict[str, Any]:
         "interval": [round(found.speedup.low, 5), round(found.speedup.high, 5)],
         "noise": round(found.noise.high, 5),
         "rounds": result.rounds,
-        "seconds": round(result.phases_s["rounds"], 2),
-        "outside": round(result.outside_share or 0, 3),
+        "seconds": round(result.time.phases_s["rounds"], 2),
+        "outside": round(result.time.outside_share or 0, 3),
         "ms": round(result.arms[0].median_ms or 0, 3),
         "clocks": result.clocks,
     }

@@ -50,13 +50,13 @@ def to_dict(result: BenchResult) -> BenchFile:
         "comparisons": [_comparison(item) for item in result.comparisons],
         "correctness": [_check(item, result) for item in result.correctness],
         "rounds": result.rounds,
-        "timed_s": result.timed_s,
-        "outside_share": result.outside_share,
-        "phases_s": dict(result.phases_s),
+        "timed_s": result.time.timed_s,
+        "outside_share": result.time.outside_share,
+        "phases_s": dict(result.time.phases_s),
         "clocks": result.clocks,
-        "ceilings": result.ceilings,
-        "floor_ms": None if result.floor is None else result.floor.get("floor_ms"),
-        "floor": None if result.floor is None else _floor(result),
+        "ceilings": result.limits.ceilings,
+        "floor_ms": None if result.limits.floor is None else result.limits.floor.get("floor_ms"),
+        "floor": None if result.limits.floor is None else _floor(result),
         "shapes": None if result.shapes is None else _shapes(result.shapes, cuda),
         "prices": None if result.prices is None else [dict(price) for price in result.prices],
         "notes": list(result.notes),
@@ -87,8 +87,8 @@ def _check(item: Correctness, result: BenchResult) -> dict[str, Any]:
 
 
 def _floor(result: BenchResult) -> dict[str, Any]:
-    floor = dict(result.floor or {})
-    return {**floor, "unknown": {name: result.no_limits or _NO_CUDA for name, value in floor.items() if value is None}}
+    floor = dict(result.limits.floor or {})
+    return {**floor, "unknown": {name: result.limits.why_not or _NO_CUDA for name, value in floor.items() if value is None}}
 
 
 def _why(row: ArmResult, name: str, cuda: bool) -> str:
@@ -163,15 +163,16 @@ def _ends(interval: Interval) -> list[float]:
 
 def unknown_above(result: BenchResult) -> Mapping[str, str]:
     """What of the whole benchmark is not known, and why."""
+    limits = result.limits
     reasons = {
         "torch": None if result.environment else "no arm could be loaded",
         "same_again": None if result.same_again is not None else "no arm was started",
-        "outside_share": None if result.outside_share is not None else "no round was timed",
+        "outside_share": None if result.time.outside_share is not None else "no round was timed",
         "clocks": None if result.clocks is not None else "nvidia-smi reported no clocks",
-        "ceilings": None if result.ceilings is not None else result.no_limits or _NO_CUDA,
-        "floor_ms": None if result.floor is not None and result.floor["floor_ms"] is not None else result.no_limits or _NO_CUDA,
+        "ceilings": None if limits.ceilings is not None else limits.why_not or _NO_CUDA,
+        "floor_ms": None if limits.floor is not None and limits.floor["floor_ms"] is not None else limits.why_not or _NO_CUDA,
         "prices": None if result.prices is not None else "prices are measured with --prices only",
         "shapes": None if result.shapes is not None else result.no_shapes or "shapes are replayed with --shapes only",
-        "floor": None if result.floor is not None else result.no_limits or "nothing was timed",
+        "floor": None if limits.floor is not None else limits.why_not or "nothing was timed",
     }
     return {name: reason for name, reason in reasons.items() if reason is not None}

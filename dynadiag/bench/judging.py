@@ -82,7 +82,7 @@ def _decision(result: BenchResult, baseline: ArmResult, row: ArmResult) -> Decis
     if not count or baseline.failed or row.failed or again is None:
         return None
     samples = (arm_result.samples_ms[:count] for arm_result in (baseline, row, again))
-    looks = None if result.budget is None else looks_until(count, result.budget, last=not result.settled)
+    looks = None if result.time.budget is None else looks_until(count, result.time.budget, last=not result.time.settled)
     return decide(*samples, repeated=first.samples_ms[:count], looks=looks)
 
 

@@ -135,14 +135,31 @@ class ShapeStudy:
 
 
 @dataclass(kw_only=True)
-class BenchResult:
-    """The whole benchmark.
+class TimeSpent:
+    """Where the time of a benchmark went: `outside_share` is the wall time outside timed blocks between the first and the last timed round.
 
-    `outside_share` is the wall time outside timed blocks between the first and the last timed round, and `no_limits` says why `ceilings` or
-    `floor` are not known, `no_shapes` why no shapes were replayed. `settled` says that the samples ended the
-    rounds, not the budget. `interrupted` says that the
-    benchmark was ended before its end.
+    `settled` says that the samples ended the rounds, not the budget.
     """
+
+    timed_s: float = 0.0
+    outside_share: float | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
+    budget: Budget | None = None
+    settled: bool = False
+
+
+@dataclass(kw_only=True)
+class StepLimits:
+    """How long a step takes at least on this device (`floor`), by what was measured of it (`ceilings`); `why_not` where it is not known."""
+
+    ceilings: Mapping[str, Any] | None = None
+    floor: Mapping[str, Any] | None = None
+    why_not: str = ""
+
+
+@dataclass(kw_only=True)
+class BenchResult:
+    """The whole benchmark; `no_shapes` says why no shapes were replayed, `interrupted` that it was ended before its end."""
 
     target: str
     unit: str = ""
@@ -153,19 +170,13 @@ class BenchResult:
     correctness: list[Correctness] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     rounds: int = 0
-    timed_s: float = 0.0
-    outside_share: float | None = None
-    phases_s: dict[str, float] = field(default_factory=dict)
+    time: TimeSpent = field(default_factory=TimeSpent)
     clocks: Mapping[str, Any] | None = None
-    ceilings: Mapping[str, Any] | None = None
-    floor: Mapping[str, Any] | None = None
-    no_limits: str = ""
+    limits: StepLimits = field(default_factory=StepLimits)
     shapes: ShapeStudy | None = None
     no_shapes: str = ""
     prices: list[Mapping[str, Any]] | None = None
     interrupted: bool = False
-    budget: Budget | None = None
-    settled: bool = False
 
     @property
     def exit_status(self) -> int:

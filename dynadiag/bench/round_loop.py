@@ -89,14 +89,14 @@ class RoundLoop:
 
     def run_rounds(self) -> None:
         """Rounds until every arm is settled or the budget is used up; a round in which an arm fails is not counted."""
-        self._result.budget, self._result.settled = self._options.budget, False
+        self._result.time.budget, self._result.time.settled = self._options.budget, False
         if not self._can_go_on():
             return
         began = time.monotonic()
         try:
             self._go_round(began)
         finally:
-            self._result.phases_s["rounds"] = time.monotonic() - began
+            self._result.time.phases_s["rounds"] = time.monotonic() - began
 
     def _names(self) -> list[str]:
         names = [runner.spec.name for runner in self._runners]
@@ -107,7 +107,7 @@ class RoundLoop:
 
     def _go_round(self, began: float) -> None:
         """The rounds themselves."""
-        self._result.timed_s, self._result.outside_share = 0.0, None
+        self._result.time.timed_s, self._result.time.outside_share = 0.0, None
         drawn = orders(self._names(), seed=self._options.seed)
         while True:
             blocks = self._round(next(drawn))
@@ -117,9 +117,9 @@ class RoundLoop:
                 drawn = orders(self._names(), seed=self._options.seed + self._result.rounds + 1)
                 continue
             self._result.rounds += 1
-            self._result.timed_s += self._keep(blocks)
+            self._result.time.timed_s += self._keep(blocks)
             elapsed_s = time.monotonic() - began
-            self._result.outside_share = 1 - self._result.timed_s / elapsed_s
+            self._result.time.outside_share = 1 - self._result.time.timed_s / elapsed_s
             self._progress(f"{self._called} {self._result.rounds}", self._left_s(elapsed_s))
             if self._done(elapsed_s):
                 break
@@ -172,5 +172,5 @@ class RoundLoop:
         rows = [row for row in (*self._result.arms, self._result.same_again) if row is not None]
         samples = {row.name: row.samples_ms for row in rows if len(row.samples_ms) == self._result.rounds}
         why = enough(samples, baseline=self._baseline, same_again=AGAIN, elapsed_s=elapsed_s, budget=self._options.budget)
-        self._result.settled = why == "settled"
+        self._result.time.settled = why == "settled"
         return bool(why)

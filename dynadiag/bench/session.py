@@ -63,7 +63,7 @@ class Session:
             try:
                 began = time.monotonic()
                 self._start(folder, stack)
-                result.phases_s["prepare"] = time.monotonic() - began
+                result.time.phases_s["prepare"] = time.monotonic() - began
                 with self._turn:
                     self._time()
             except KeyboardInterrupt:
@@ -90,20 +90,20 @@ class Session:
         """Warm-up, rounds and look back."""
         began = time.monotonic()
         self._each("warm", self._warm)
-        self._result.phases_s["warm_up"] = time.monotonic() - began
+        self._result.time.phases_s["warm_up"] = time.monotonic() - began
         self._rounds()
         self._keep()
         began = time.monotonic()
         self._each("finish", self._finish)
         find_limits(self._result, self._ask_baseline(), remeasure=self._options.remeasure)
-        self._result.phases_s["look_back"] = time.monotonic() - began
+        self._result.time.phases_s["look_back"] = time.monotonic() - began
         self._keep()
         if self._options.prices:
             find_prices(self._result, self._runners, self._options, self._progress)
         began = time.monotonic()
         if self._arms[0].script is not None and self._arms[0].script.shapes:
             replay_shapes(self._result, self._runners, self._options, self._progress)
-            self._result.phases_s["shapes"] = time.monotonic() - began
+            self._result.time.phases_s["shapes"] = time.monotonic() - began
 
     def study(self, count: int) -> Iterator[BenchResult]:
         """So many benchmarks from one set of warm processes, each with fresh samples and statistics: how often verdicts are right."""

@@ -154,7 +154,7 @@ def _figures(result: BenchResult) -> Iterator[tuple[str, str]]:
             yield f"{row.name}, per {row.timed}", f"{row.median_ms:,.3f} ms"
     if result.rounds:
         yield "rounds in random order", f"{result.rounds:,}"
-        yield "timed", f"{result.timed_s:.1f} s"
+        yield "timed", f"{result.time.timed_s:.1f} s"
 
 
 def _sections(result: BenchResult) -> Iterator[Section]:
@@ -243,7 +243,7 @@ def _pays_off(result: BenchResult, row: ArmResult) -> str:
 def limit_lines(result: BenchResult) -> list[str]:
     """One line a fact; empty when nothing is known."""
     lines: list[str] = []
-    floor = result.floor
+    floor = result.limits.floor
     if floor is not None and floor["graph_count"]:
         same = "as eager" if floor["graph_flops"] == floor["eager_flops"] else f"eager {_count_of(floor['eager_flops'])}FLOP"
         graphs = f"{floor['graph_count']} AOT graph{'s' if floor['graph_count'] > 1 else ''}"
@@ -286,9 +286,9 @@ def _count_of(value: float | None) -> str:
 
 def _rounds(result: BenchResult) -> Iterator[str]:
     if result.rounds:
-        share = f", {result.outside_share:.0%} of the time outside timed blocks" if result.outside_share is not None else ""
+        share = f", {result.time.outside_share:.0%} of the time outside timed blocks" if result.time.outside_share is not None else ""
         again = "once more" if ONE_PROCESS in result.notes else "in a second process"
-        yield f"{result.rounds} rounds in random order, {result.timed_s:.1f} s timed{share}; A/A is the baseline {again}."
+        yield f"{result.rounds} rounds in random order, {result.time.timed_s:.1f} s timed{share}; A/A is the baseline {again}."
 
 
 def _notes(result: BenchResult) -> list[str]:

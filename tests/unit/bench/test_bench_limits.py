@@ -110,7 +110,7 @@ def test_a_floor_above_a_measured_time_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = timed(1.0)
     find_limits(result, lambda what: work(graph({"float32": int(5e10)}, 0)) if what == "work" else CEILINGS, remeasure=False)
-    assert result.floor["floor_ms"] is None and "is above a measured time of 0.500 ms" in result.no_limits
+    assert result.limits.floor["floor_ms"] is None and "is above a measured time of 0.500 ms" in result.limits.why_not
 
 
 def test_a_count_that_fails_leaves_the_benchmark_alone():
@@ -119,6 +119,6 @@ def test_a_count_that_fails_leaves_the_benchmark_alone():
 
     result = timed(1.0)
     find_limits(result, ask, remeasure=False)
-    assert result.floor is None and "counting what a step does failed: ValueError: no" in result.no_limits
+    assert result.limits.floor is None and "counting what a step does failed: ValueError: no" in result.limits.why_not
     find_limits(result, None, remeasure=False)
-    assert "only the call or step" in result.no_limits
+    assert "only the call or step" in result.limits.why_not

@@ -106,7 +106,7 @@ def test_blocks_are_longer_where_threads_take_long_to_sleep(monkeypatch, rest_s,
 @pytest.mark.parametrize("wait_s", [0.0005, 0.008, 0.02])
 def test_blocks_are_longer_where_an_arm_waits_for_a_core(monkeypatch, wait_s):
     result, blocks = rounds_with(monkeypatch, wait_s=wait_s)
-    assert 0 < result.outside_share < 0.15
+    assert 0 < result.time.outside_share < 0.15
     assert all(one[0] == 23 and one[-1] == max(23, math.ceil(1.15 * 8 * wait_s * 1000)) for one in blocks)
 
 

@@ -261,7 +261,7 @@ def test_a_base_from_elsewhere_is_compared_with_a_note():
 
 def test_checks_and_floors_say_why_they_are_null():
     result = result_of()
-    result.floor = {"floor_ms": None, "bytes": 3}
+    result.limits.floor = {"floor_ms": None, "bytes": 3}
     found = json_result.to_dict(result)
     assert found["floor"]["unknown"] == {"floor_ms": "no CUDA device was used"}
     for item in found["correctness"]:
