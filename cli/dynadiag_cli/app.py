@@ -18,6 +18,7 @@ from dynadiag_cli import (
     verb_graph,
     verb_mcp,
     verb_minify,
+    verb_numerics,
     verb_parity,
     verb_prove,
     verb_rule,
@@ -72,6 +73,9 @@ app.command("minify", short_help="Reduce a failure to the smallest program that 
 app.command(
     "parity", short_help="Replay captured graphs on other calls, and compare with eager.", cls=TargetCommand, epilog=verb_parity.EXAMPLES
 )(verb_parity.parity)
+app.command(
+    "numerics", short_help="Say where numbers leave eager's, why, and what ends it.", cls=TargetCommand, epilog=verb_numerics.EXAMPLES
+)(verb_numerics.numerics)
 app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks, for CI.", cls=TargetCommand, epilog=verb_check.EXAMPLES)(
     verb_check.check
 )

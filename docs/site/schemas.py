@@ -160,6 +160,7 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     from dynadiag.fix.edit_result import ProveFile
     from dynadiag.fix.result import FixFile
     from dynadiag.gate.formats import CheckFile
+    from dynadiag.numerics.result import NumericsFile
     from dynadiag.parity.result import ParityFile
     from dynadiag.reduce.reproducer.minify_keys import MinifyFile
     from dynadiag.render.report_keys import ReportFile
@@ -168,7 +169,15 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     from dynadiag.sweep.compare import SweepComparison
     from dynadiag.sweep.show import HeadKeys, QueryKeys, SweepKeys, WorseKeys
 
-    files = {"bench": BenchFile, "fix": FixFile, "minify": MinifyFile, "parity": ParityFile, "prove": ProveFile, "report": ReportFile}
+    files = {
+        "bench": BenchFile,
+        "fix": FixFile,
+        "minify": MinifyFile,
+        "numerics": NumericsFile,
+        "parity": ParityFile,
+        "prove": ProveFile,
+        "report": ReportFile,
+    }
     for name, kind in files.items():
         yield name, schema_of(name, kind, title=f"{name}.json of dynadiag")
     yield "check", schema_of("check", CheckFile, title="The outcome of dynadiag check (--format json)")

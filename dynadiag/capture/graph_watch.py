@@ -144,6 +144,7 @@ class GraphWatch:
 
     def _save_graph(self, folder: str, graph: Any, module: Any) -> None:
         self._save_captured(folder, graph, _text_of(module), _attributes(sys.modules["torch"], module))
+        write_inside(Path(folder), "origins.json", json.dumps(_origins(module)))
 
     def _save_captured(self, folder: str, graph: Any, text: str, attributes: dict[str, Any]) -> None:
         torch = sys.modules["torch"]
@@ -250,6 +251,15 @@ def _attributes(torch: Any, module: Any) -> dict[str, Any]:
             value = functools.reduce(getattr, str(node.target).split("."), module)
             if isinstance(value, torch.Tensor):
                 found[str(node.target)] = {"value": value.detach(), "home": str(value.device)}
+    return found
+
+
+def _origins(module: Any) -> dict[str, list[str]]:
+    """By the name of a node the innermost module of the program's that it is in, and its whole stack, of which the text has one line."""
+    found = {}
+    for node in module.graph.nodes:
+        stack = node.meta.get("nn_module_stack")
+        found[node.name] = [str([*stack.values()][-1][0]) if stack else "", str(node.meta.get("stack_trace") or "")]
     return found
 
 

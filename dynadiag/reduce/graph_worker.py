@@ -7,14 +7,11 @@ Speaks as `worker_process.py` says.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from dynadiag.children.forked import keep_for_children
 from dynadiag.children.template import template
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.json_lines import leave
-from dynadiag.reduce.core.failure import environment_trouble
 from dynadiag.reduce.core.speculation import default_width
 from dynadiag.reduce.graphs.calling import CallsMade, reduce_calls, with_earlier_calls
 from dynadiag.reduce.graphs.candidate import Candidate
@@ -36,10 +32,9 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.reproducer.finishing import ConcludeOptions, Conclusion, FinishOptions, conclude, finish
 from dynadiag.reduce.reproducer.graph_outcome import Papers, claims_of, to_json, write_reproducer
 from dynadiag.reduce.reproducer.result_files import write_json
-from dynadiag.reduce.worker_process import Interrupts, asked_of, say, serve, show
+from dynadiag.reduce.worker_process import Interrupts, asked_of, kernels_kept, say, serve, show
 from dynadiag.torch_compat.dynamo.compiling import LAYERS, import_dynamo, warm_up
 from dynadiag.torch_compat.dynamo.replaying import is_backend
-from dynadiag.torch_compat.inductor.cpp_answers import remembered
 
 LEAST_CELL_S = 60.0
 SEEN_TO_HANG_S = 60.0
@@ -71,7 +66,7 @@ def _reduce(folder: Path, out: Path, job: dict[str, Any], interrupts: Interrupts
         job["ready_cpu_s"] = round(sum(os.times()[:4]), 2)  # of this process and of the compilers that warmed it up
         say(ready_cpu_s=job["ready_cpu_s"], nodes=candidate.nodes)
         made = CallsMade(later_call=job.get("call"), sequence=with_earlier_calls(folder, candidate), printed=_printed(folder, job))
-        with _kernels_kept(out):
+        with kernels_kept(out):
             _reduced(candidate, setting, made, out, job, interrupts, began)
 
 
@@ -120,25 +115,6 @@ def _write_first(found: Reduction, out: Path, job: dict[str, Any], began: float,
 
 
 _NOT_YET = "not looked for"
-
-
-@contextlib.contextmanager
-def _kernels_kept(out: Path) -> Iterator[None]:
-    """What inductor compiles in a child is there for the next one, until the end of this process."""
-    for left in out.glob("kernels-*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    folder = None
-    if "torch._inductor.cpp_builder" in sys.modules:
-        with contextlib.suppress(OSError):
-            folder = Path(tempfile.mkdtemp(prefix="kernels-", dir=out))
-    if folder is None:
-        yield
-        return
-    try:
-        with remembered(folder, lambda error: environment_trouble(error) is not None):
-            yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_trained(candidate: Candidate, setting: Setting) -> bool:

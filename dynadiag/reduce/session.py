@@ -162,7 +162,7 @@ def _run_worker(module: str, job: Path, out: Path, on_message: Callable[[Message
     last: Message = {"error": f"the reducer ended without a result; see {out / 'worker.log'}"}
     command = [sys.executable, "-c", START_WITHOUT_GC, module, str(job)]
     with os.fdopen(_log(out / "worker.log"), "wb") as log:
-        worker = Worker(command, log=log, environment=_environment(out), is_asked=False, alone_in="group")
+        worker = Worker(command, log=log, environment=worker_environment(out), is_asked=False, alone_in="group")
     with contextlib.closing(worker), _interrupts_to(worker) as presses:
         for message in worker.messages():
             on_message(message)
@@ -205,7 +205,7 @@ def _interrupts_to(worker: Worker) -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before[1])
 
 
-def _environment(out: Path) -> dict[str, str]:
+def worker_environment(out: Path) -> dict[str, str]:
     """One thread, a compile cache of its own, CUDA looked at without being initialised (a child could not use it after a fork), and large
     tensors in large pages, so that to copy inputs of gigabytes costs each child less (`c10/core/impl/alloc_cpu.cpp`, 2.11 to 2.15).
     """

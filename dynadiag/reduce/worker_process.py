@@ -6,12 +6,16 @@ the search after the query that runs; the best so far is still written and prove
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
+import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,8 +27,10 @@ from dynadiag.children.answer_cache import AnswerCache, remembering, variables
 from dynadiag.children.forked import end_running, end_with_parent
 from dynadiag.errors import DynadiagError
 from dynadiag.json_lines import Speaker
+from dynadiag.reduce.core.failure import environment_trouble
 from dynadiag.reduce.core.reducer import Progress, Stopped
 from dynadiag.reduce.reproducer.result_files import machine_facts, write_text
+from dynadiag.torch_compat.inductor.cpp_answers import remembered
 
 _AGAIN_S = 0.5
 _speaker = Speaker()
@@ -120,6 +126,25 @@ class Interrupts:
         """Raise Stopped when an end was asked for."""
         if self.asked:
             raise Stopped
+
+
+@contextlib.contextmanager
+def kernels_kept(out: Path) -> Iterator[None]:
+    """What inductor compiles in a child is there for the next one, until the end of this process."""
+    for left in out.glob("kernels-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    folder = None
+    if "torch._inductor.cpp_builder" in sys.modules:
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="kernels-", dir=out))
+    if folder is None:
+        yield
+        return
+    try:
+        with remembered(folder, lambda error: environment_trouble(error) is not None):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def asked_of(job: Mapping[str, Any], interrupts: Interrupts, show: Callable[[Progress], None]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Planted faults and right programs for `benchmarks/numerics.py`."""

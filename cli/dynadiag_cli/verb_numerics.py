@@ -1,0 +1,102 @@
+"""`dynadiag numerics`: where compiled values leave eager's, whether that is rounding, and which option ends it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynadiag.errors import NothingFoundError, UsageError
+from dynadiag.files import write_inside
+from dynadiag.trace.sources import is_recording
+from dynadiag_cli.command_line import program_of
+from dynadiag_cli.options import LONGEST_S, AsFormat, Force, InColor, Open, Out, Output, Quiet
+
+if TYPE_CHECKING:
+    from dynadiag.numerics.result import NumericsResult
+
+EXAMPLES = """Examples:
+
+  dynadiag numerics train.py --lr 3e-4
+
+  dynadiag numerics --graph 2 train.py
+"""
+_FILE, _PAGE = "numerics.json", "numerics.html"
+
+
+def numerics(
+    ctx: typer.Context,
+    target: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
+    out: Out = None,
+    force: Force = False,
+    graph: Annotated[int | None, typer.Option("--graph", metavar="N", min=0, help="Compare only graph N, counted from 0.")] = None,
+    graphs: Annotated[int, typer.Option("--graphs", metavar="N", min=1, max=10_000, help="Compare the first N graphs.")] = 20,
+    load: Annotated[
+        Path | None,
+        typer.Option("--load", metavar="FILE", help="Run this Python file of yours before comparing: custom operators, lowerings."),
+    ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", metavar="S", min=1, max=LONGEST_S, help="Time limit for the script, and for each graph, in seconds."),
+    ] = 300.0,
+    output_format: AsFormat = "text",
+    output: Output = None,
+    quiet: Quiet = False,
+    color: InColor = "auto",
+    open_report: Open = False,
+) -> None:
+    """Say where compiled values leave eager's, whether that is rounding or a fault, and which option ends it.
+
+    The script runs once. Then the first call of each compiled graph is repeated: uncompiled, in float64, and compiled with the values
+    inside the graph stored, so that each operator is compared on its own inputs. Exit status: 0 equal, or explained by rounding; 1 a
+    fault, or the script failed; 2 usage; 3 no torch; 5 nothing was compiled or comparable.
+    """
+    import dynadiag
+    from dynadiag.numerics.session import NumericsOptions, compare_script
+    from dynadiag.numerics.showing import document_of
+    from dynadiag.record.directory import chosen_directory, new_directory, write_marker
+    from dynadiag.record.guardian import guarded
+    from dynadiag.torch_compat.versions import require
+    from dynadiag_cli import showing
+    from dynadiag_cli.progress import progress
+
+    guarded()
+    require("numerics")
+    if is_recording(Path(target[0])):
+        raise UsageError(f"{target[0]} is a recording, which holds no values: dynadiag numerics takes the script")
+    program = program_of(ctx, target)
+    if load is not None and not load.is_file():
+        raise UsageError(f"--load {load}: no such file")
+    showing.check_output(output)
+    directory = chosen_directory(out, force=force) if out is not None else new_directory(Path.cwd(), target[0])
+    write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None})
+    options = NumericsOptions(graph=graph, most=graphs, load=load, timeout_s=timeout_s)
+    with progress("comparing graphs") as advance:
+        result = compare_script(program, directory, options, advance=advance)
+    _write(result, directory)
+    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
+    if open_report:
+        showing.open_page(directory, _PAGE)
+    if result.exit_code == 5:
+        raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
+    raise typer.Exit(result.exit_code)
+
+
+def _write(result: NumericsResult, directory: Path) -> None:
+    from dynadiag.numerics.showing import document_of
+    from dynadiag_cli.showing import command_line, write_page
+
+    try:
+        write_inside(directory, _FILE, _json(result))
+    except OSError as error:
+        print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
+    write_page(lambda: document_of(result, command_line()), directory, _PAGE)
+
+
+def _json(result: NumericsResult) -> str:
+    import dynadiag
+    from dynadiag.render import finite_json
+
+    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"

@@ -1,0 +1,188 @@
+"""A `NumericsResult` as the document that terminal, Markdown and page show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dynadiag.numerics.result import LIMITS, NumericsResult
+from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone, cells
+
+_WIDTH = 400
+_WORDS: Mapping[str, tuple[str, Tone]] = {
+    "fault": ("Fault", "bad"),
+    "rounding": ("Within rounding", "good"),
+    "equal": ("Equal to the bit", "good"),
+    "skipped": ("Not compared", "unclear"),
+}
+_BEGINS = (
+    Column("graph"),
+    Column("where it begins"),
+    Column("line", label="--> "),
+    Column("module", label="module "),
+    Column("kernel", label="kernel "),
+    Column("how far", label="how far "),
+    Column("result", label="result "),
+    Column("growth", label="grows "),
+    Column("cause", label="cause "),
+    Column("ends it", label="ends it "),
+)
+_OPERATORS = tuple(
+    Column(name, numeric=numeric)
+    for name, numeric in (
+        ("graph", False),
+        ("operator", False),
+        ("line", False),
+        ("on its own inputs", False),
+        ("error", True),
+        ("rounding", True),
+        ("from eager", True),
+        ("compiled from float64", True),
+        ("eager from float64", True),
+    )
+)
+
+
+def document_of(result: NumericsResult, command: str = "") -> Document:
+    """The verdict in a line for each status; for each graph that differs where it begins, how far it is and what ends it."""
+    counts = [(status, result.with_status(status)) for status in _WORDS]
+    return Document(
+        title=f"dynadiag numerics {result.program}",
+        facts=(f"the first call of each graph, with torch {result.torch or 'of an unknown version'}",),
+        command=command,
+        headlines=tuple(
+            Headline(word=_WORDS[status][0], what=_graphs(graphs), tone=_WORDS[status][1]) for status, graphs in counts if graphs
+        ),
+        figures=tuple((_WORDS[status][0].lower(), str(len(graphs))) for status, graphs in counts),
+        sections=tuple(_sections(result)),
+        name="numerics.json",
+    )
+
+
+def _graphs(graphs: Sequence[Mapping[str, Any]]) -> str:
+    names = [str(graph["graph"]) for graph in graphs]
+    return names[0] if len(names) == 1 else f"{len(names)} graphs"
+
+
+def _sections(result: NumericsResult) -> Iterator[Section]:
+    differing = [*result.with_status("fault"), *result.with_status("rounding")]
+    if differing:
+        yield Section(title="Where it begins", columns=_BEGINS, items=differing, row=_begins, as_entries=True)
+    rows = [(graph, row) for graph in differing for row in graph["operators"]]
+    if rows:
+        yield Section(title="Operators", columns=_OPERATORS, items=rows, row=lambda pair: _operator(*pair), brief=False)
+    for graph in differing:
+        kernel = (graph["operator"] or {}).get("kernel")
+        if kernel is not None and kernel["text"]:
+            title = f"Kernel {kernel['name']} ({graph['graph']})"
+            yield Section(title=title, block=Block(text=kernel["text"], language="text"), brief=False)
+    if left := result.with_status("skipped"):
+        rows_left = [cells(graph["graph"], Part(graph["why_not"], _WIDTH)) for graph in left]
+        yield Section(title="Not compared", columns=(Column("graph"), Column("reason")), items=rows_left)
+    yield Section(title="Notes", points=(*result.notes, LIMITS))
+
+
+def _begins(graph: Mapping[str, Any]) -> tuple[Cell, ...]:
+    operator = graph["operator"]
+    growth = graph["growth"]
+    return cells(
+        graph["graph"],
+        Part(_heading(graph), _WIDTH, tone=_WORDS[graph["status"]][1]),
+        Part(_line(operator), _WIDTH),
+        Part((operator or {}).get("module") or "", code=True),
+        _kernel(operator),
+        Part(_how_far(operator), _WIDTH),
+        Part(_result(graph), _WIDTH),
+        "" if growth is None else _growth(growth),
+        Part(_cause(graph), _WIDTH),
+        Part(_ends(graph), _WIDTH),
+    )
+
+
+def _heading(graph: Mapping[str, Any]) -> str:
+    word, operator = _WORDS[graph["status"]][0], graph["operator"]
+    if operator is None:
+        return f"{word}: the operator was not found: {graph['why_not_located']}"
+    if operator["fusion"]:
+        return f"{word}: in the fused kernel of {', '.join(operator['fusion'][:6])}"
+    backward = " of the backward" if operator["graph"] == "backward" else ""
+    return f"{word}: first at {operator['operator']}{backward}"
+
+
+def _line(place: Mapping[str, Any] | None) -> str:
+    line = place["line"] if place is not None else None
+    return "" if line is None else f"{line['file']}:{line['line']} in {line['function']}: {line['code']}"
+
+
+def _kernel(operator: Mapping[str, Any] | None) -> str:
+    kernel = operator["kernel"] if operator is not None else None
+    return "" if kernel is None else f"{kernel['name']} ({kernel['language']})"
+
+
+def _how_far(operator: Mapping[str, Any] | None) -> str:
+    if operator is None:
+        return ""
+    if operator["fusion"]:
+        return f"the difference ends when the value of {operator['operator']} is stored"
+    if operator["error"] is None:
+        return operator["fault"] or ""
+    text = f"{operator['error']:.1e} of its size from float64, where rounding explains {operator['rounding']:.1e}"
+    return f"{text} ({operator['fault']})" if operator["fault"] and "rounding explains" not in operator["fault"] else text
+
+
+def _result(graph: Mapping[str, Any]) -> str:
+    known = [output for output in graph["outputs"] if output["from_eager"] is not None]
+    if not known:
+        return ", ".join(output["name"] for output in graph["outputs"][:6])
+    worst = max(known, key=lambda output: output["from_eager"])
+    text = f"{worst['name']} ({worst['dtype']}) differs by at most {worst['largest']:.3g}"
+    if worst["compiled_from_float64"] is None or worst["eager_from_float64"] is None:
+        return text
+    eager, compiled = worst["eager_from_float64"], worst["compiled_from_float64"]
+    return f"{text}; from float64 eager is off by {eager:.1e} of its size, compiled by {compiled:.1e}"
+
+
+def _growth(growth: Mapping[str, Any]) -> str:
+    how = f"from {growth['before']:.1e} to {growth['after']:.1e} at {growth['operator']}"
+    return f"{how}, whose result is small against what it adds up" if growth["cancels"] else how
+
+
+def _cause(graph: Mapping[str, Any]) -> str:
+    causes = [item["cause"] for item in graph["ended_by"]]
+    for item in graph["eager_kernels"]:
+        part = "the decomposition or lowering" if item["decomposed"] else "the lowering"
+        causes.append(f"Inductor's own code for {item['operator']} ({part})")
+    if graph.get("other_random_numbers"):
+        causes.append("other random numbers (compared with fallback_random)")
+    return "; ".join(dict.fromkeys(causes))
+
+
+def _ends(graph: Mapping[str, Any]) -> str:
+    found = [item["line"] for item in graph["ended_by"]]
+    if graph["eager_kernels"]:
+        names = ", ".join(item["operator"] for item in graph["eager_kernels"])
+        found.append(f"eager's kernel for {names} (none of the {_tried(graph)} does)")
+    if found:
+        return " and ".join(found)
+    return f"none of the {_tried(graph)}" if graph["options_tried"] else ""
+
+
+def _tried(graph: Mapping[str, Any]) -> str:
+    return f"{len(graph['options_tried'])} options that were tried"
+
+
+def _operator(graph: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    line = row["line"]
+    outcome = "equal" if row["equal"] else "fault" if row["fault"] else "rounding"
+    tone: Tone = "bad" if row["fault"] else "good"
+    return cells(
+        f"{graph['graph']} {row['graph']}",
+        Part(row["operator"], code=True),
+        "" if line is None else f"{line['file'].rpartition('/')[2]}:{line['line']}",
+        Part(outcome, tone=tone),
+        *(_figure(row[name]) for name in ("error", "rounding", "from_eager", "compiled_from_float64", "eager_from_float64")),
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"

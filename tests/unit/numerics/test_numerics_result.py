@@ -1,0 +1,126 @@
+"""What the entries of the comparing process become: exit status, text, Markdown, and JSON to its schema."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from dynadiag.numerics.result import NumericsResult
+from dynadiag.numerics.showing import document_of
+from dynadiag.render.markdown_text import document
+from dynadiag.render.page import text_of
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "numerics.schema.json").read_text())
+PLACE = {
+    "node": "mul",
+    "operator": "aten.mul",
+    "graph": "inference",
+    "module": "L['self'].gate",
+    "line": {"file": "/home/u/gate.py", "line": 9, "function": "forward", "code": "y = p * s"},
+}
+MEASURED = {"error": 2.4e-3, "rounding": 4.2e-3, "fault": None}
+KERNEL = {"name": "cpp_fused_mul_0", "language": "C++", "text": "auto tmp2 = tmp0 * tmp1;"}
+OPERATOR = {**PLACE, **MEASURED, "fusion": [], "kernel": KERNEL}
+ROW = {**PLACE, **MEASURED, "equal": False, "from_eager": 2.8e-3, "compiled_from_float64": 1e-3, "eager_from_float64": 2e-3}
+OUTPUT = {
+    "name": "output 0",
+    "dtype": "bfloat16",
+    "elements": 8192,
+    "largest": 0.0078125,
+    "from_eager": 2.6e-3,
+    "compiled_from_float64": 1.7e-3,
+    "eager_from_float64": 2.2e-3,
+}
+CASTS = {"line": "torch._inductor.config.emulate_precision_casts = True", "cause": "float32 is kept"}
+
+
+def graph(status="rounding", **changes):
+    known = {"graph": "graph-0", "status": status, "backend": "inductor", "nodes": 18, "random": False, "outcome": "rounding"}
+    known |= {"outputs": [OUTPUT], "layers": [{"layer": "aot_eager", "outcome": "equal"}], "operator": OPERATOR, "growth": None}
+    known |= {"operators": [ROW], "options_tried": [CASTS["line"]], "ended_by": [CASTS], "eager_kernels": []}
+    return {**known, **changes}
+
+
+def result(*graphs, **changes):
+    return NumericsResult(program="gate.py", torch="2.15.0", graphs=graphs, **changes)
+
+
+def as_text(made):
+    """Without the places where lines are folded."""
+    return " ".join(text_of(document_of(made)).split())
+
+
+SKIPPED = {"graph": "graph-1", "status": "skipped", "why_not": "eager itself gives other values in a second run: first at relu"}
+
+
+@pytest.mark.parametrize(
+    ("made", "status"),
+    [
+        (result(graph()), 0),
+        (result(graph("equal")), 0),
+        (result(graph("fault"), graph()), 1),
+        (result(graph(), failed=True), 1),
+        (result(SKIPPED), 5),
+        (result(SKIPPED, graph()), 0),
+    ],
+)
+def test_the_exit_status(made, status):
+    assert made.exit_code == status
+
+
+def test_rounding_names_operator_line_kernel_cause_and_cure():
+    text = as_text(result(graph()))
+    assert "Within rounding: graph-0" in text
+    assert "first at aten.mul --> /home/u/gate.py:9 in forward: y = p * s" in text
+    assert "kernel cpp_fused_mul_0 (C++)" in text
+    assert "how far 2.4e-03 of its size from float64, where rounding explains 4.2e-03" in text
+    assert "output 0 (bfloat16) differs by at most 0.00781" in text
+    assert "cause float32 is kept" in text
+    assert "ends it torch._inductor.config.emulate_precision_casts = True" in text
+
+
+def test_a_fault_that_no_option_ends_names_the_kernel_of_eager_that_does():
+    fault = {**OPERATOR, "fault": "12 of 40 elements are off"}
+    kernels = [{"operator": "aten.mul.Tensor", "decomposed": False}]
+    text = as_text(result(graph("fault", operator=fault, ended_by=[], eager_kernels=kernels)))
+    assert "Fault: first at aten.mul" in text
+    assert "12 of 40 elements are off" in text
+    assert "cause Inductor's own code for aten.mul.Tensor (the lowering)" in text
+    assert "eager's kernel for aten.mul.Tensor (none of the 1 options that were tried does)" in text
+
+
+def test_what_ends_only_in_a_fusion_is_said_of_the_fusion():
+    fused = {**OPERATOR, "fusion": ["mul", "add"], "error": None, "rounding": None}
+    text = as_text(result(graph("fault", operator=fused, ended_by=[])))
+    assert "in the fused kernel of mul, add" in text
+    assert "the difference ends when the value of aten.mul is stored" in text
+    assert "ends it none of the 1 options that were tried" in text
+
+
+def test_where_no_operator_was_found_the_reason_is_said():
+    text = as_text(
+        result(graph(operator=None, operators=[], why_not_located="its ATen graphs, each compiled alone, give what eager gives"))
+    )
+    assert "the operator was not found: its ATen graphs, each compiled alone, give what eager gives" in text
+
+
+def test_a_graph_that_was_not_compared_has_its_reason():
+    text = as_text(result(SKIPPED))
+    assert "Not compared: graph-1" in text
+    assert "eager itself gives other values in a second run: first at relu" in text
+
+
+def test_a_failed_script_is_said():
+    assert "the script failed: exit status 3" in as_text(result(graph(), failed=True, notes=("the script failed: exit status 3",)))
+
+
+def test_hostile_names_do_not_become_markup():
+    line = {**PLACE["line"], "code": "x = '<script>' + '\x1b[31m'"}
+    text = document(document_of(result(graph(operator={**OPERATOR, "line": line}))))
+    assert "\x1b" not in text
+    assert "\\<script>" in text
+
+
+def test_json_fits_its_schema():
+    jsonschema.validate(result(graph(), graph("fault"), SKIPPED).to_json("0.1"), SCHEMA)
