@@ -78,6 +78,10 @@ class CompiledCalls:
         if self._unpatch is not None:
             self._unpatch()
 
+    def compile(self, model: Any, options: Mapping[str, Any]) -> Any:
+        """What torch's own `torch.compile` gives, which is not watched."""
+        return self._compile(model, **options)
+
     def watch(self, function: Any) -> Any:
         """A function that is not compiled, watched as what is."""
         watched = self._stand_in(self._noted(function, function, {}))

@@ -7,7 +7,7 @@ import hashlib
 import random
 import sys
 import types
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -213,7 +213,7 @@ class _Finder:
         elif isinstance(value, dict):
             self._contain(value)
             self._entries(value, list(islice(value, _LONGEST)), name, "[{!r}]", depth)
-        elif isinstance(value, list):
+        elif isinstance(value, list | deque):
             self._contain(value)
             self._entries(value, list(range(min(len(value), _LONGEST))), name, "[{}]", depth)
         elif isinstance(value, tuple):
@@ -225,7 +225,7 @@ class _Finder:
                 self._entries(attributes, list(islice(attributes, _LONGEST)), name, ".{}", depth)
 
     def _contain(self, value: Any) -> None:
-        if type(value) in (list, dict, OrderedDict, defaultdict):
+        if type(value) in (list, dict, OrderedDict, defaultdict, deque):
             self.state.containers.append(value)
 
     def _function(self, function: types.FunctionType, depth: int) -> None:
@@ -318,6 +318,9 @@ def _put_back(container: Any, held: Any) -> None:
     if isinstance(container, list):
         if len(container) != len(held):
             container[:] = held
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(held)
     elif container.keys() != held.keys():
         for key in [key for key in container if key not in held]:
             del container[key]

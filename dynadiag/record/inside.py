@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynadiag.errors import TorchUnsupportedError
 from dynadiag.import_watcher import ImportWatcher
@@ -25,6 +25,9 @@ from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
 from dynadiag.torch_compat.trace.eager_methods import MethodMeter
 from dynadiag.torch_compat.trace.hooks import Hooks
+
+if TYPE_CHECKING:
+    from dynadiag.compare.live.watch import LiveComparison
 
 _active: Recorder | None = None
 
@@ -56,11 +59,12 @@ class Recorder:
         self._epoch = 0
         self._errors: set[tuple[str, str]] = set()
         self._parity_calls, self._parity_cap_bytes = parity
+        self._live: LiveComparison | None = None
         self._watcher = ImportWatcher(
             {
                 "torch._logging._internal": self._on_trace_log,
                 "torch.library": self._on_library,
-                "torch": lambda torch: switches.watch_compile(torch, self.hooks),
+                "torch": self._on_torch,
                 "torch.export._trace": lambda module: structured.watch_export(module, self.hooks),
                 "torch._dynamo.eval_frame": self._on_eval_frame,
                 "torch._dynamo.decorators": lambda module: switches.watch_disable(module, self.hooks),
@@ -290,7 +294,26 @@ class Recorder:
 
         options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         room = functools.partial(self.work.make_room, "the calls that could have been counted were compared with eager (--parity)")
-        LiveComparison(self, options, lambda: self._epoch, room).watch(output_graph, self.hooks)
+        self._live = LiveComparison(self, options, lambda: self._epoch, room)
+        self._live.watch(output_graph, self.hooks)
+
+    def _on_torch(self, torch: ModuleType) -> None:
+        switches.watch_compile(torch, self.hooks)
+        if self._parity_calls and versions.too_old("--parity", str(torch.__version__)) is None:
+            self.hooks.install("whole_calls", self._compare_whole_calls)
+
+    def _compare_whole_calls(self) -> None:
+        from dynadiag.compare.live.regions import LiveOptions
+        from dynadiag.compare.live.whole_calls import WholeCalls
+
+        options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
+        WholeCalls(self, options, lambda: 0 if self._live is None else self._live.begun, self._fall_silent).watch(self.hooks)
+
+    def _fall_silent(self) -> None:
+        """In a copy of the process nothing is recorded."""
+        self.writers = []
+        if self._live is not None:
+            self._live.asleep = True
 
     def _on_eval_frame(self, eval_frame: ModuleType) -> None:
         switches.watch_stance(eval_frame, self.hooks)

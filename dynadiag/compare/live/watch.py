@@ -7,7 +7,6 @@ output stay as they are.
 from __future__ import annotations
 
 import functools
-import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,11 +37,15 @@ _MEMORY_FACTOR = 3
 
 
 class LiveComparison:
-    """Repeats calls of compiled graphs, and writes a `dynadiag_parity` record for each."""
+    """Repeats calls of compiled graphs, and writes a `dynadiag_parity` record for each.
+
+    `begun` counts the graphs; `asleep`: in a copy of the process nothing is compared.
+    """
 
     def __init__(self, sink: Sink, options: LiveOptions, epoch: Callable[[], int], make_room: Callable[[], object] = lambda: None) -> None:
         self._sink, self._options, self._epoch, self._make_room = sink, options, epoch, make_room
-        self._ordinals = itertools.count()
+        self.begun = 0
+        self.asleep = False
         self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}
 
     def watch(self, output_graph: ModuleType, hooks: Hooks) -> None:
@@ -58,7 +61,9 @@ class LiveComparison:
 
     def _begin(self, output_graph: Any, module: Any, _: Any) -> Region | None:
         """Before the backend gets the graph, which it may change."""
-        graph = next(self._ordinals)
+        if self.asleep:
+            return None
+        graph, self.begun = self.begun, self.begun + 1
         if getattr(output_graph, "package", None) is not None or getattr(output_graph, "export", False):
             return None
         ids = structured.current_compile_ids()
@@ -74,6 +79,8 @@ class LiveComparison:
         return Region(copy if why_not is None else None, why_not, ids, self._epoch(), graph)
 
     def _before(self, region: Region, number: int, args: tuple[Any, ...]) -> Expectation | None:
+        if self.asleep:
+            return None
         try:
             if region.why_not is not None:
                 self._not_compared(region, number, (), region.why_not)

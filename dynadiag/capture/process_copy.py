@@ -1,0 +1,149 @@
+"""A copy of this process, made at a call, that answers one question about it and ends; the program never learns of it.
+
+The copy is made by the kernel's `clone` itself. After `fork` of the C library torch runs no backward in a child whose parent has run one
+(`in_bad_autograd_fork` in torch/csrc/autograd/python_engine.cpp, 2.11 to 2.15); and a child that ends by no signal is not among those that
+a program waits for. Linux alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import random
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from dynadiag.capture.reach import cuda_in_use
+from dynadiag.torch_compat.trace.hooks import callback_switch
+
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_OF_NO_SIGNAL = 0x40000000
+"""`__WCLONE | __WALL` of wait(2): also children that end by no signal."""
+_WAITING = ("threading.py", "thread.py", "queue.py", "selectors.py", "connection.py", "socket.py", "subprocess.py", "ssl.py")
+_MOST_BYTES = 4 << 20
+_TEXT = 2000
+
+
+def why_no_copy() -> str | None:
+    """Why this process cannot be copied now, in words; None where it can."""
+    if not sys.platform.startswith("linux") or platform.machine() not in _CLONE:
+        return "a running process can be copied on Linux only (x86-64 and ARM)"
+    if cuda_in_use():
+        return "the process uses CUDA, of which no copy can be made"
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return "the process belongs to a group of torch.distributed, in which a copy would speak too"
+    if threading.current_thread() is not threading.main_thread():
+        return "the call is made in another thread than the main one"
+    busy = next((thread.name for thread in threading.enumerate() if not _waits(thread)), None)
+    return None if busy is None else f"another thread runs, whose locks a copy would keep ({busy[:80]})"
+
+
+def _waits(thread: threading.Thread) -> bool:
+    """Whether a thread holds nothing that a copy could need: it is this one, torch's own, or waits for something."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or thread is threading.current_thread():
+        return True
+    return os.path.basename(frame.f_code.co_filename) in _WAITING or f"{os.sep}torch{os.sep}" in frame.f_code.co_filename  # noqa: PTH119
+
+
+class ProcessCopy:
+    """A copy that works; what it says comes through the pipe `reading`. `why_not`: why nothing came, once it was waited for in vain."""
+
+    def __init__(self, pid: int, reading: int) -> None:
+        self.why_not = ""
+        self._pid = pid
+        self.reading = reading
+
+    def wait(self, timeout_s: float) -> bytes | None:
+        """All that it said when it has ended; None where that took too long, and it was killed, or it broke."""
+        until, said = time.monotonic() + timeout_s, b""
+        poller = select.poll()
+        poller.register(self.reading, select.POLLIN | select.POLLHUP)
+        whole = False
+        while len(said) < _MOST_BYTES and (left := until - time.monotonic()) > 0:
+            if poller.poll(left * 1000):
+                piece = os.read(self.reading, 1 << 16)
+                said += piece
+                if not piece:
+                    whole = True
+                    break
+        status = self.end(grace_s=5.0 if whole else 0.0)
+        if whole and status == 0:
+            return said
+        self.why_not = said.decode("utf-8", "replace")[-_TEXT:] if whole and said else "it was killed" if whole else "it took too long"
+        return None
+
+    def end(self, *, grace_s: float = 0.0) -> int | None:
+        """Its wait status; after `grace_s` it is killed. None where somebody else has waited for it."""
+        with contextlib.suppress(OSError):
+            os.close(self.reading)
+        until = time.monotonic() + grace_s
+        try:
+            while True:
+                found, status = os.waitpid(self._pid, os.WNOHANG | _OF_NO_SIGNAL)
+                if found:
+                    return status
+                if time.monotonic() >= until:
+                    os.kill(self._pid, signal.SIGKILL)
+                    return os.waitpid(self._pid, _OF_NO_SIGNAL)[1]
+                time.sleep(0.002)
+        except (ChildProcessError, ProcessLookupError):
+            return None
+
+
+def copy_process(work: Callable[[int], None]) -> ProcessCopy:
+    """Run `work(descriptor)` in a copy of this process as it is now, which ends with it; what it writes there is what the copy says.
+
+    In the copy Dynamo is off, torch uses one thread (the others are not copied), nothing is printed or read, and no exit handler runs.
+    """
+    reading, writing = os.pipe()
+    drawn = random.getstate()
+    parent = os.getpid()
+    api = ctypes.pythonapi
+    api.PyOS_BeforeFork()
+    pid = ctypes.CDLL(None).syscall(_CLONE[platform.machine()], 0, 0, 0, 0, 0)
+    if pid == 0:
+        api.PyOS_AfterFork_Child()
+        _be_copy(work, writing, reading, parent, drawn)
+    api.PyOS_AfterFork_Parent()
+    os.close(writing)
+    if pid < 0:
+        os.close(reading)
+        raise OSError("the system makes no more processes")
+    return ProcessCopy(pid, reading)
+
+
+def _be_copy(work: Callable[[int], None], writing: int, reading: int, parent: int, drawn: object) -> NoReturn:
+    import torch
+
+    status = 1
+    try:
+        callback_switch()(None)
+        os.close(reading)
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        sys.stdin, sys.stdout, sys.stderr = (open(os.devnull, mode) for mode in ("r", "w", "w"))  # noqa: SIM115, PTH123
+        random.setstate(drawn)  # type: ignore[arg-type] # Python seeds it anew in a child
+        torch.set_num_threads(1)
+        work(writing)
+        status = 0
+    except BaseException:  # noqa: BLE001 - nothing may escape into the code of the program
+        with contextlib.suppress(OSError):
+            os.write(writing, traceback.format_exc().encode())
+    finally:
+        os._exit(status)

@@ -1,0 +1,58 @@
+"""What a call finds that Dynamo does not guard on by default, or not always: hooks, shadowed names, identities, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dynadiag.capture.reach import State
+from dynadiag.compare.aliasing import alias_pattern
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, type)
+Situation = Mapping[tuple[str, str], str]
+"""(what, of what) and how it is; what is not there is not among them."""
+
+
+def situation_of(state: State) -> Situation:
+    """The situation of a call that can reach this state."""
+    found: dict[tuple[str, str], str] = {}
+    for name, root in state.modules.items():
+        for inner, module in root.named_modules():
+            place = f"{name}.{inner}" if inner else name
+            for kind in _HOOKS:
+                if hooks := getattr(module, kind, None):
+                    found["hooks", f"{place}.{kind}"] = str(sorted(map(id, hooks.values())))
+            for kind in _REGISTERED:
+                for shadowed in module.__dict__.keys() & getattr(module, kind).keys():
+                    found["shadowed name", f"{place}.{shadowed}"] = str(id(module.__dict__[shadowed]))
+    names = list(state.held)
+    for number, other, how in alias_pattern([state.held[name].tensor for name in names]):
+        found["shared memory", f"{names[number]} and {names[other]}"] = how
+    return found | _identities(state)
+
+
+def _identities(state: State) -> Situation:
+    """Which names mean one object: a test of identity asks for it."""
+    first: dict[int, str] = {}
+    found: dict[tuple[str, str], str] = {}
+    for name, slot in state.slots.items():
+        value: Any = slot.get()
+        if isinstance(value, _VALUES) or callable(value):
+            continue
+        earlier = first.setdefault(id(value), name)
+        if earlier != name:
+            found["identity", name] = earlier
+    return found
+
+
+def changes_between(before: Situation, now: Situation) -> list[dict[str, str]]:
+    """What is otherwise in the second, as (what, of what, how it was, how it is)."""
+    return [
+        {"what": key[0], "name": key[1], "was": before.get(key, ""), "now": now.get(key, "")}
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
