@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from dynadiag.capture.reach import cuda_in_use
@@ -29,6 +30,7 @@ _OF_NO_SIGNAL = 0x40000000
 """`__WCLONE | __WALL` of wait(2): also children that end by no signal."""
 _WAITING = ("threading.py", "thread.py", "queue.py", "selectors.py", "connection.py", "socket.py", "subprocess.py", "ssl.py")
 _MOST_BYTES = 4 << 20
+_LOOK_EACH_S, _STILL_S = 0.5, 6.0
 _TEXT = 2000
 
 
@@ -60,26 +62,33 @@ class ProcessCopy:
 
     def __init__(self, pid: int, reading: int) -> None:
         self.why_not = ""
-        self._pid = pid
+        self.pid = pid
         self.reading = reading
 
-    def wait(self, timeout_s: float) -> bytes | None:
-        """All that it said when it has ended; None where that took too long, and it was killed, or it broke."""
-        until, said = time.monotonic() + timeout_s, b""
+    def wait(self, timeout_s: float, others: Sequence[ProcessCopy] = ()) -> bytes | None:
+        """All that it said when it has ended; None where it broke, took too long or stood still, and was killed then.
+
+        It stands still when neither it nor one of the `others`, which work for it, nor a child of theirs has computed for some seconds: a
+        lock that another thread held when the copy was made is never given back there.
+        """
+        began, said, whole = time.monotonic(), b"", False
         poller = select.poll()
         poller.register(self.reading, select.POLLIN | select.POLLHUP)
-        whole = False
-        while len(said) < _MOST_BYTES and (left := until - time.monotonic()) > 0:
-            if poller.poll(left * 1000):
+        still_since, ticks = began, -1
+        while len(said) < _MOST_BYTES and (now := time.monotonic()) - began < timeout_s and now - still_since < _STILL_S:
+            if poller.poll(_LOOK_EACH_S * 1000):
                 piece = os.read(self.reading, 1 << 16)
                 said += piece
                 if not piece:
                     whole = True
                     break
+            elif (computed := sum(_ticks(copy.pid) for copy in (self, *others))) != ticks:
+                still_since, ticks = time.monotonic(), computed
         status = self.end(grace_s=5.0 if whole else 0.0)
         if whole and status == 0:
             return said
-        self.why_not = said.decode("utf-8", "replace")[-_TEXT:] if whole and said else "it was killed" if whole else "it took too long"
+        why = "it stood still or took too long" if not whole else "it was killed"
+        self.why_not = said.decode("utf-8", "replace")[-_TEXT:] if whole and said else why
         return None
 
     def end(self, *, grace_s: float = 0.0) -> int | None:
@@ -89,15 +98,26 @@ class ProcessCopy:
         until = time.monotonic() + grace_s
         try:
             while True:
-                found, status = os.waitpid(self._pid, os.WNOHANG | _OF_NO_SIGNAL)
+                found, status = os.waitpid(self.pid, os.WNOHANG | _OF_NO_SIGNAL)
                 if found:
                     return status
                 if time.monotonic() >= until:
-                    os.kill(self._pid, signal.SIGKILL)
-                    return os.waitpid(self._pid, _OF_NO_SIGNAL)[1]
+                    os.kill(self.pid, signal.SIGKILL)
+                    return os.waitpid(self.pid, _OF_NO_SIGNAL)[1]
                 time.sleep(0.002)
         except (ChildProcessError, ProcessLookupError):
             return None
+
+
+def _ticks(pid: int) -> int:
+    """The CPU time of a process and its children in ticks of the kernel; a process that waits for the CPU counts as one that computes."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_bytes().split()]
+    except (OSError, ValueError):
+        return 0
+    running = time.monotonic_ns() if fields[0] in (b"R", b"D") else 0
+    return running + int(fields[11]) + int(fields[12]) + sum(map(_ticks, children))
 
 
 def copy_process(work: Callable[[int], None]) -> ProcessCopy:
@@ -122,6 +142,16 @@ def copy_process(work: Callable[[int], None]) -> ProcessCopy:
     return ProcessCopy(pid, reading)
 
 
+def run_in_new_thread(work: Callable[[], None]) -> None:
+    """Run `work`, which raises nothing, in a thread that has just begun.
+
+    In a copy OpenMP's threads are gone, and a kernel of Inductor that asks for them waits for ever; to a new thread OpenMP gives new ones.
+    """
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def _be_copy(work: Callable[[int], None], writing: int, reading: int, parent: int, drawn: object) -> NoReturn:
     import torch
 
@@ -132,8 +162,8 @@ def _be_copy(work: Callable[[int], None], writing: int, reading: int, parent: in
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
+        for which in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(which, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)

@@ -15,8 +15,16 @@ from dynadiag.model.difference import Difference
 
 Entries = Mapping[tuple[str, str], Any]
 _RULE = Rule(facts=("layout", "shape", "dtype", "device"))
-_WHERE = {"output": "output", "autograd": "output", "shared memory": "output", "backward": "gradient", "gradient": "gradient", "left": "input"}
+_WHERE = {
+    "output": "output",
+    "autograd": "output",
+    "shared memory": "output",
+    "backward": "gradient",
+    "gradient": "gradient",
+    "left": "input",
+}
 _DRAWN = "random numbers"
+_RAISED = ("raised", "the call")
 _OF_TORCH = ("torch", "cuda")
 """Compiled code may draw in another way: of torch's generators it counts whether they were used, which nobody compares here."""
 
@@ -60,6 +68,12 @@ def by_name(entries: Sequence[Entry]) -> dict[tuple[str, str], Any]:
 def compare_entries(eager: Entries, compiled: Entries, runs: OtherRuns) -> Compared:
     """What the compiled call gave or left otherwise than eager. A value that eager itself does not give twice is only counted."""
     found = Compared()
+    raised, raised_compiled = (entries.get(_RAISED) for entries in (eager, compiled))
+    if raised is not None or raised_compiled is not None:
+        if _class_of(raised) != _class_of(raised_compiled):
+            kind = "raises" if raised is None else "accepts"
+            _keep(found, _RAISED, _difference(_RAISED, kind, raised or "nothing", raised_compiled or "nothing"), runs)
+        return found
     for key, value in eager.items():
         if key[0] == _DRAWN and key[1] in _OF_TORCH:
             continue
@@ -71,6 +85,10 @@ def compare_entries(eager: Entries, compiled: Entries, runs: OtherRuns) -> Compa
     for key in compiled.keys() - eager.keys():
         _keep(found, key, _difference(key, "missing", "nothing", _words(compiled[key])), runs)
     return found
+
+
+def _class_of(raised: str | None) -> str | None:
+    return None if raised is None else raised.partition(":")[0]
 
 
 def _compare(key: tuple[str, str], value: Any, compiled: Entries, runs: OtherRuns, found: Compared) -> None:
@@ -129,9 +147,7 @@ def _runs_of(key: tuple[str, str], value: Any, runs: OtherRuns, pick: Callable[[
                 yield [item]
 
     exact = pick(made.exact.get(key)) if made.exact is not None else None
-    return Runs(
-        further=list(of(made.further)), same=list(of(made.same)), exact=() if exact is None else (exact,), coarsest=made.coarsest
-    )
+    return Runs(further=list(of(made.further)), same=list(of(made.same)), exact=() if exact is None else (exact,), coarsest=made.coarsest)
 
 
 def _tensor(item: Any) -> Any:

@@ -375,6 +375,20 @@ DOES_WHAT_EAGER_REFUSES = _row(
     "error",
 )
 
+WHOLE_CALL_DIFFERS = _row(
+    "DM48",
+    "A whole call that differs from eager",
+    "`explain --parity` saw a call of a compiled callable that gave, left, raised or sent back another result than the original function "
+    "does in eager.",
+    "error",
+)
+USED_AGAIN_THOUGH_CHANGED = _row(
+    "DM49",
+    "A compiled version used again although what it was compiled for had changed",
+    "`explain --parity` saw a call differ from eager, and no longer differ once it was compiled anew: no guard looks at what changed.",
+    "error",
+)
+
 # Recompiles, by what had changed
 RECOMPILE_LIMIT = _row(
     "DR01",

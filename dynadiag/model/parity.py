@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from dynadiag.model.difference import Difference
@@ -43,6 +44,72 @@ class ParityCall:
     random_values: int = 0
     backward: Annotated[bool, "the gradients of the first backward through that call were compared"] = False
     awaits_backward: Annotated[bool, "gradients were to be compared once a backward ran"] = False
+    whole: Annotated[tuple[int, int] | None, "the whole call that was compared then: number of the callable, number of its call"] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """What a call found otherwise than the call that its version was compiled for: `what` is "hooks", "shadowed name", "identity" (of the
+    object that `name` means) or "shared memory"; empty texts where there was or is nothing.
+    """
+
+    what: str
+    name: str
+    was: str
+    now: str
+
+
+WholeVerdict = Literal["equal", "rounding", "different", "not_compared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeCall:
+    """One `dynadiag_whole_call` record: a call of a compiled callable, compared with the original function in eager.
+
+    `where` is the function; "equal" is to the bit. `right_when` says of a different call whether it is right compiled "anew" without
+    caches, or with the back end "eager". `compiled_now`: something was compiled in that call.
+    """
+
+    process: int
+    callee: Annotated[int, "number of the compiled callable in the process"]
+    name: str
+    call: Annotated[int, "number of the call of that callable"]
+    verdict: Annotated[WholeVerdict, "equal (to the bit), rounding, different, not_compared"]
+    where: Location | None = None
+    why: str | None = None
+    differences: tuple[Difference, ...] = ()
+    more_differences: int = 0
+    values: Annotated[int, "values that were compared"] = 0
+    gradients: Annotated[int, "gradients among them"] = 0
+    random_values: Annotated[int, "values that depend on random numbers, which were not compared"] = 0
+    unsteady: Annotated[int, "values that eager itself does not give twice"] = 0
+    changes: tuple[StateChange, ...] = ()
+    full_deques: Annotated[tuple[str, ...], "full deques with a maxlen that the call reaches"] = ()
+    compiled_now: bool = False
+    right_when: Annotated[Mapping[str, bool | None], "anew, eager: whether the call was right then; null: it could not be made"] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCompared:
+    """Why calls of some graphs could not be compared, and of which frames the graphs are."""
+
+    why: str
+    graphs: int
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeCalls:
+    """How many whole calls were compared, and how that went. `not_compared`: why some were not, with how many callables."""
+
+    equal: Annotated[int, "to the bit"]
+    rounding: Annotated[int, "within rounding"]
+    different: tuple[WholeCall, ...]
+    not_compared: tuple[NotCompared, ...]
+    random_values: int = 0
+    unsteady: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +149,6 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotCompared:
-    """Why calls of some graphs could not be compared, and of which frames the graphs are."""
-
-    why: str
-    graphs: int
-    frames: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
     """What `explain --parity` compared. `graphs_compared` had at least one call compared; `not_shown` says what no graph can show.
 
@@ -108,3 +166,4 @@ class Parity:
     gradients_equal: Annotated[int, "backwards through compared calls"] = 0
     gradients_different: Annotated[int, "backwards through compared calls"] = 0
     no_backward: Annotated[int, "calls that waited for a backward that never ran"] = 0
+    whole_calls: Annotated[WholeCalls | None, "calls of compiled callables compared with the original function in eager"] = None

@@ -12,7 +12,7 @@ from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location, PayloadRef
 
 if TYPE_CHECKING:
-    from dynadiag.model.parity import ParityCall
+    from dynadiag.model.parity import ParityCall, WholeCall
 
 UNFINISHED = "the log ends before this frame was finished"
 Outcome = Literal["compiled", "broke", "skipped", "failed"]
@@ -403,6 +403,7 @@ class Run:
     mutation_records: tuple[MutationRecord, ...] = ()
     traced_inputs: tuple[TracedInput, ...] = ()
     parity: tuple[ParityCall, ...] = ()
+    whole_calls: tuple[WholeCall, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
     project: Mapping[str, str] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from dynadiag.passes import (
     find_side_streams,
     find_stale_gradients,
     find_uncaught,
+    find_whole_calls,
 )
 from dynadiag.passes.base import Pass
 
@@ -40,6 +41,7 @@ ALL_PASSES: tuple[Pass, ...] = (
     find_side_streams.find_side_streams,
     find_mutations.find_mutations,
     find_parity.find_parity,
+    find_whole_calls.find_whole_calls,
     find_random_numbers.find_random_numbers,
     find_stale_gradients.find_stale_gradients,
     find_rank_differences.find_rank_differences,

@@ -7,6 +7,7 @@ from itertools import islice
 
 from dynadiag.advice.parity import parity_advice
 from dynadiag.advice.uncaught import TRY_OUTSIDE
+from dynadiag.advice.whole_calls import whole_call_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
@@ -17,11 +18,13 @@ from dynadiag.model.parity import NotCompared, Parity, ParityCall
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Frame, Run
 from dynadiag.passes.base import Priority
+from dynadiag.passes.find_whole_calls import whole_calls
 from dynadiag.passes.parity_calls import Wrong, calls_in_words, in_words, sharing_in_words, wrong_things
+from dynadiag.passes.whole_call_causes import cause_beyond_the_graph, clauses_of, names_of
 
 NOT_SHOWN = (
     "Comparing graphs cannot show guards on Python state that should have failed, replayed Python side effects, or effects across graphs; "
-    "`dynadiag parity` tries other calls."
+    "whole calls show them. `dynadiag parity` tries other calls."
 )
 TITLES = {
     codes.WRONG_INPUT: "Silently wrong: after the call, {what} differs from eager's",
@@ -81,6 +84,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
     frame = run.frame(first.call.frame) if first.call.frame else None
     where = first.where or (None if frame is None else frame_location(frame))
     calls = [wrong.call for wrong in group]
+    beyond = cause_beyond_the_graph(first.call, run)
     name = first.input or (first.difference.name if first.code == codes.OVERWRITTEN_LATER else f"output {first.difference.index}")
     return Finding(
         id="",
@@ -89,8 +93,10 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
         severity="warning" if _only_strides(first) else "error",
         title=_title(group, name),
         where=where,
-        clauses=tuple(_clauses(group, frame)),
-        fix=(TRY_OUTSIDE,)
+        clauses=(*_clauses(group, frame), *(() if beyond is None else clauses_of(beyond[1], beyond[0]))),
+        fix=whole_call_advice(beyond[1].kind, names_of(beyond[1], beyond[0]))
+        if beyond is not None
+        else (TRY_OUTSIDE,)
         if first.difference.kind == "both_raise"
         else parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
         cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
@@ -163,6 +169,7 @@ def _parity(run: Run) -> Parity:
         gradients_equal=sum(call.verdict == "equal" for call in backwards),
         gradients_different=sum(call.verdict == "different" for call in backwards),
         no_backward=_no_backward(run),
+        whole_calls=whole_calls(run),
     )
 
 

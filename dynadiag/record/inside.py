@@ -28,6 +28,7 @@ from dynadiag.torch_compat.trace.hooks import Hooks
 
 if TYPE_CHECKING:
     from dynadiag.compare.live.watch import LiveComparison
+    from dynadiag.compare.live.whole_calls import WholeCalls
 
 _active: Recorder | None = None
 
@@ -60,6 +61,7 @@ class Recorder:
         self._errors: set[tuple[str, str]] = set()
         self._parity_calls, self._parity_cap_bytes = parity
         self._live: LiveComparison | None = None
+        self._whole_calls: WholeCalls | None = None
         self._watcher = ImportWatcher(
             {
                 "torch._logging._internal": self._on_trace_log,
@@ -295,6 +297,8 @@ class Recorder:
         options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
         room = functools.partial(self.work.make_room, "the calls that could have been counted were compared with eager (--parity)")
         self._live = LiveComparison(self, options, lambda: self._epoch, room)
+        if (whole := self._whole_calls) is not None:
+            self._live.whole_call = lambda: whole.current
         self._live.watch(output_graph, self.hooks)
 
     def _on_torch(self, torch: ModuleType) -> None:
@@ -307,7 +311,8 @@ class Recorder:
         from dynadiag.compare.live.whole_calls import WholeCalls
 
         options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
-        WholeCalls(self, options, lambda: 0 if self._live is None else self._live.begun, self._fall_silent).watch(self.hooks)
+        self._whole_calls = WholeCalls(self, options, lambda: 0 if self._live is None else self._live.begun, self._fall_silent)
+        self._whole_calls.watch(self.hooks)
 
     def _fall_silent(self) -> None:
         """In a copy of the process nothing is recorded."""

@@ -14,13 +14,29 @@ def verdict(parity: Parity) -> str:
     """How many calls of how many graphs were compared, and how many of them were different."""
     total = parity.calls_equal + parity.calls_different
     if not total:
-        return "no call could be compared with eager" if parity.not_compared else "no compiled graph was called"
+        return _whole(parity) + (
+            "no call of a graph could be compared with eager" if parity.not_compared else "no compiled graph was called"
+        )
     gradients = parity.gradients_equal + parity.gradients_different
     backwards = f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal, {parity.gradients_different} different"
     return (
-        f"{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
+        f"{_whole(parity)}{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
         f"{parity.calls_equal} equal, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"
     )
+
+
+def _whole(parity: Parity) -> str:
+    """Of how many whole calls the results were to the bit, within rounding, and different."""
+    calls = parity.whole_calls
+    if calls is None:
+        return ""
+    total = calls.equal + calls.rounding + len(calls.different)
+    out = sum(item.graphs for item in calls.not_compared)
+    left = f", {plural(out, 'callable')} with calls not compared" if out else ""
+    if not total:
+        return "no whole call compared; "
+    parts = (f"{calls.equal} equal", f"{calls.rounding} within rounding", f"{len(calls.different)} different")
+    return f"{plural(total, 'whole call')} compared with the function in eager: {', '.join(parts)}{left}; "
 
 
 def _strides(parity: Parity) -> str:
@@ -48,6 +64,14 @@ def ways(found: Sequence[tuple[str, str]]) -> str:
 
 def details(parity: Parity) -> Iterator[str]:
     """What was not compared and why, what was random, and what no comparison of graphs shows."""
+    if parity.whole_calls is not None:
+        for whole in parity.whole_calls.not_compared:
+            yield f"whole calls of {plural(whole.graphs, 'callable')} not compared: {clean(whole.why, limit=300)}"
+        if parity.whole_calls.random_values:
+            yield f"{plural(parity.whole_calls.random_values, 'value')} of whole calls that depend on random numbers: not compared"
+        if parity.whole_calls.unsteady:
+            yield f"{plural(parity.whole_calls.unsteady, 'value')} that eager itself does not give twice: not compared"
+        yield "what a call prints was not compared"
     for not_compared in parity.not_compared:
         yield f"{plural(not_compared.graphs, 'graph')} not compared: {clean(not_compared.why, limit=300)}"
     if parity.no_backward:

@@ -13,7 +13,7 @@ from dynadiag.model.compiled import CacheEvent, CompiledTime, CompiledWork, Guar
 from dynadiag.model.digest import RankComparison
 from dynadiag.model.graph import Graph, MutationRecord, TracedInput
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.parity import ParityCall
+from dynadiag.model.parity import ParityCall, WholeCall
 from dynadiag.model.run import (
     BREAK_ERRORS,
     LIMIT_ERRORS,
@@ -185,6 +185,7 @@ class RunBuilder:
     mutation_records: list[MutationRecord] = field(default_factory=list)
     traced_inputs: list[TracedInput] = field(default_factory=list)
     parity: list[ParityCall] = field(default_factory=list)
+    whole_calls: list[WholeCall] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     cut: list[str] = field(default_factory=list)
     site_prefixes: dict[str, None] = field(default_factory=dict)
@@ -360,6 +361,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         mutation_records=tuple(run.mutation_records),
         traced_inputs=tuple(run.traced_inputs),
         parity=tuple(run.parity),
+        whole_calls=tuple(run.whole_calls),
         notes=(*(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()), *run.room.notes()),
         left_out=dict(run.room.left),
         site_prefixes=tuple(run.site_prefixes),

@@ -16,7 +16,7 @@ from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, Re
 from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
 from dynadiag.trace.cache_records import key_parts
-from dynadiag.trace.parity import parity
+from dynadiag.trace.parity import parity, whole_call
 from dynadiag.trace.records import Record
 from dynadiag.trace.stacks import named_stack, printed_stack
 from dynadiag.trace.torch_records import LONGEST_ERROR, Handler
@@ -441,5 +441,6 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_guard_cost": compiled_records.guard_cost,
     "dynadiag_key_parts": key_parts,
     "dynadiag_parity": parity,
+    "dynadiag_whole_call": whole_call,
     "dynadiag_exit": leave,
 }

@@ -13,7 +13,7 @@ from typing import Any, cast
 from dynadiag.files import read_small
 from dynadiag.model.difference import Difference
 from dynadiag.model.location import Location
-from dynadiag.model.parity import CouldDiffer, ParityCall, ParityWrite, Replayed, Verdict
+from dynadiag.model.parity import CouldDiffer, ParityCall, ParityWrite, Replayed, StateChange, Verdict, WholeCall, WholeVerdict
 from dynadiag.model.run import CompileKey
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, key_of
 from dynadiag.trace.records import Record
@@ -22,6 +22,8 @@ from dynadiag.trace.stacks import printed_stack_of
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, decode, parse_json
 
 _VERDICTS = frozenset(("equal", "different", "not_compared"))
+_WHOLE_VERDICTS = _VERDICTS | {"rounding"}
+_MADE_ANEW = frozenset(("anew", "eager"))
 _MOST = 200
 _LONGEST = 2000
 
@@ -50,8 +52,49 @@ def parity(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         random_values=as_id(facts.get("random_values")) or 0,
         backward=as_bool(facts.get("backward")) is True,
         awaits_backward=as_bool(facts.get("awaits_backward")) is True,
+        whole=_pair(facts.get("whole")),
     )
     run.parity.append(found)
+
+
+def whole_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_whole_call`: one call of a compiled callable that was compared with eager, or why it was not."""
+    facts = record.object()
+    callee, call, verdict = as_id(facts.get("callee")), as_id(facts.get("call")), as_text(facts.get("verdict"))
+    if callee is None or call is None or verdict not in _WHOLE_VERDICTS:
+        raise BadRecordError("whole_call record is mistyped")
+    if not run.room.take("compared calls", record.payload_length):
+        return
+    differences = as_list(facts.get("differences"))
+    kept = [as_dict(entry) for entry in differences[:_MOST] if run.room.take("differences of compared calls")]
+    name, file = _cut(facts.get("name")) or "?", _cut(facts.get("file"))
+    counts = {key: as_id(facts.get(key)) or 0 for key in ("values", "gradients", "random_values", "unsteady")}
+    found = WholeCall(
+        process=process.index,
+        callee=callee,
+        name=name,
+        call=call,
+        verdict=cast(WholeVerdict, verdict),
+        where=None if file is None else Location(file, as_id(facts.get("line")), name),
+        why=_cut(facts.get("why")),
+        differences=tuple(map(_difference, kept)),
+        more_differences=(as_id(facts.get("more_differences")) or 0) + len(differences) - len(kept),
+        changes=tuple(_change(as_dict(entry)) for entry in as_list(facts.get("changes"))[:_MOST]),
+        full_deques=tuple(text[:_LONGEST] for text in as_texts(facts.get("full_deques"))[:_MOST]),
+        compiled_now=as_bool(facts.get("compiled_now")) is True,
+        right_when={key: as_bool(value) for key, value in as_dict(facts.get("right_when")).items() if key in _MADE_ANEW},
+        **counts,
+    )
+    run.whole_calls.append(found)
+
+
+def _change(entry: Mapping[str, Any]) -> StateChange:
+    return StateChange(**{key: _cut(entry.get(key)) or "" for key in ("what", "name", "was", "now")})
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    numbers = [as_id(item) for item in as_list(value)[:3]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None else None
 
 
 def _frame(run: RunBuilder, process: ProcessBuilder, record: Record, facts: Mapping[str, Any]) -> str | None:

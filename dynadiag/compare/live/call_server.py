@@ -68,7 +68,7 @@ class CallServer:
         self._file = os.memfd_create("dynadiag", 0)
         self._asked, self._asking = os.pipe()
         self.ask(EAGER)  # made at once, while the program goes on
-        self._server: ProcessCopy = copy_process(self._serve)
+        self.copy: ProcessCopy = copy_process(self._serve)
         self._answers = b""
         self.why_not = ""
 
@@ -79,7 +79,7 @@ class CallServer:
     def answer(self) -> Entries | None:
         """What the oldest run that was asked for saw; None where it could not be made."""
         while b"\n" not in self._answers:
-            piece = os.read(self._server.reading, 1 << 12)
+            piece = os.read(self.copy.reading, 1 << 12)
             if not piece:
                 return None
             self._answers += piece
@@ -87,7 +87,7 @@ class CallServer:
         if line != b"made":
             self.why_not = line.decode("utf-8", "replace")
             return None
-        with open(os.dup(self._file), "rb") as file:
+        with os.fdopen(os.dup(self._file), "rb") as file:
             file.seek(0)
             found: Entries = torch.load(file, weights_only=True)
         os.write(self._asking, b"\n")  # read: the next run may overwrite it
@@ -100,7 +100,7 @@ class CallServer:
 
     def end(self) -> None:
         """Let it go."""
-        self._server.end()
+        self.copy.end()
         for descriptor in (self._file, self._asked, self._asking):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -135,10 +135,12 @@ class CallServer:
             else:
                 compile_apart(stack.enter_context(tempfile.TemporaryDirectory()))
                 function = call.compile_(kind.compiled or None)
-            entries = note_call(call.original, call.args, call.kwargs, self._before, lambda: function(*call.args, **call.kwargs), call.cap_bytes)
+            entries = note_call(
+                call.original, call.args, call.kwargs, self._before, lambda: function(*call.args, **call.kwargs), call.cap_bytes
+            )
             if seen is not None:
                 entries.append(("computed in", "halves", str(seen.half)))
-        with open(os.dup(self._file), "wb") as file:
+        with os.fdopen(os.dup(self._file), "wb") as file:
             file.seek(0)  # the position is shared
             file.truncate(0)
             torch.save(by_name(entries), file)

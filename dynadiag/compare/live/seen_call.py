@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from dynadiag.capture.process_copy import run_in_new_thread
 from dynadiag.capture.reach import RandomStates, State, find_state
 from dynadiag.compare.calls import weights
 from dynadiag.compare.notes import PLAIN, Entry, Notes
+from dynadiag.torch_compat.dynamo.apart import compile_beside
 from dynadiag.torch_compat.pytree import tree_leaves
 
 _DEEPEST = 6
@@ -88,7 +90,8 @@ def _of_autograd(result: Any, state: State, before: Before) -> list[Entry]:
     written = [
         ("version", name, "counts as written" if state.held[name].tensor._version != version else "counts as unwritten")
         for name, version in before.versions.items()
-        if name in state.held and not state.held[name].tensor.is_inference()
+        # A batch norm's means change in eager without counting as written; it matters to a backward of what requires grad.
+        if name in state.held and state.held[name].tensor.requires_grad
     ]
     return [*computed, *written]
 
@@ -119,10 +122,18 @@ def _gradients(result: Any, state: State, notes: Notes) -> list[Entry]:
             tensor.grad = None
         else:
             tensor.retain_grad()
-    try:
-        torch.autograd.backward(parts, [weights(part).to(part.dtype) for part in parts])
-    except Exception as error:  # noqa: BLE001 - border: the program's own backward
-        return [("raised", "the backward", _raised(error))]
+    raised: list[Entry] = []
+
+    def run_backward() -> None:
+        compile_beside()  # a backward may be compiled only when it is first run
+        try:
+            torch.autograd.backward(parts, [weights(part).to(part.dtype) for part in parts])
+        except Exception as error:  # noqa: BLE001 - border: the program's own backward
+            raised.append(("raised", "the backward", _raised(error)))
+
+    run_in_new_thread(run_backward)  # without autocast, outside of which a program's backward runs
+    if raised:
+        return raised
     return [
         ("backward", name, None if tensor.grad is None else notes.copy("gradient", f"of {name}", tensor.grad))
         for name, tensor in wanted.items()

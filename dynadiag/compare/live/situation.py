@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,14 @@ def situation_of(state: State) -> Situation:
     names = list(state.held)
     for number, other, how in alias_pattern([state.held[name].tensor for name in names]):
         found["shared memory", f"{names[number]} and {names[other]}"] = how
-    return found | _identities(state)
+    found.update(_identities(state))
+    return found
+
+
+def full_deques(state: State) -> list[str]:
+    """The deques that drop an element for each that is appended. Inside a graph they do not (torch 2.11 to 2.15)."""
+    values = {name: slot.get() for name, slot in state.slots.items()}
+    return [name for name, value in values.items() if isinstance(value, deque) and value.maxlen is not None and len(value) == value.maxlen]
 
 
 def _identities(state: State) -> Situation:

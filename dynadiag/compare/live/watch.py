@@ -46,6 +46,7 @@ class LiveComparison:
         self._sink, self._options, self._epoch, self._make_room = sink, options, epoch, make_room
         self.begun = 0
         self.asleep = False
+        self.whole_call: Callable[[], tuple[int, int] | None] = lambda: None
         self._waiting: dict[object, tuple[int, weakref.ref[Backward]]] = {}
 
     def watch(self, output_graph: ModuleType, hooks: Hooks) -> None:
@@ -319,7 +320,7 @@ class LiveComparison:
     def _record(self, region: Region, number: int, pattern: AliasPattern, told: dict[str, Any]) -> None:
         names = region.copy.names if region.copy is not None else ()
         shared = [{"inputs": [names[item], names[other]], "positions": [item, other], "how": how} for item, other, how in pattern[:50]]
-        head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number}
+        head = {"format": 1, "graph": region.graph, "epoch": region.epoch, "call": number, "whole": self.whole_call()}
         self._sink.artifact("dynadiag_parity", {**head, **told, "shared": shared}, compile_ids=region.compile_ids)
 
 

@@ -24,7 +24,7 @@ from dynadiag.compare.entries import Compared, Entries, by_name, compare_entries
 from dynadiag.compare.live.call_server import CallServer, CallToMake, RunKind, other_runs
 from dynadiag.compare.live.regions import LiveOptions
 from dynadiag.compare.live.seen_call import Before, note_call
-from dynadiag.compare.live.situation import Situation, changes_between, situation_of
+from dynadiag.compare.live.situation import Situation, changes_between, full_deques, situation_of
 from dynadiag.torch_compat.dispatch.live_call import aside, is_no_error, why_not_now
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
 
@@ -35,10 +35,9 @@ _SHARE = 0.15
 """Further calls are compared, and looked at, as long as that takes no more than this share of the time."""
 _MEMORY_FACTOR = 3
 _JUDGE_S = 300.0
-_MOST_EXPLAINED = 2
-"""Differing calls of a callable for which it is also asked whether it is right when compiled anew, and with which back end."""
+_MOST_EXPLAINED = 1
+"""Differing calls of a callable for which it is also asked whether it is right when compiled anew, and with the back end `eager`."""
 _TEXT = 300
-_LAYERS = ("eager", "aot_eager")
 
 
 @dataclass
@@ -126,7 +125,7 @@ class WholeCalls:
     def _compare(
         self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any], state: State, situation: Situation
     ) -> After:
-        before = Before.of(state)
+        before, deques = Before.of(state), full_deques(state)
         compile_ = functools.partial(_compile, self._calls, callee)
         call = CallToMake(callee.original, args, kwargs, compile_, self._in_copy, self._options.cap_bytes)
         server = CallServer(call, before)
@@ -146,15 +145,14 @@ class WholeCalls:
                 if (why := _no_answer(error)) is not None:
                     self._not_compared(callee, number, why)
                 else:
-                    judging = functools.partial(
-                        self._judge, server, call, before, result, error, explain=known.explained < _MOST_EXPLAINED
-                    )
+                    judging = functools.partial(self._judge, server, call, before, result, error, explain=known.explained < _MOST_EXPLAINED)
                     copy = copy_process(judging)
-                    said = copy.wait(_JUDGE_S)
+                    said = copy.wait(_JUDGE_S, (server.copy,))
                     if said is None:
                         self._sink.failed("whole calls", RuntimeError(copy.why_not))
                         said = json.dumps({"verdict": "not_compared", "why": "dynadiag failed in a copy of the process"}).encode()
-                    self._tell(callee, number, json.loads(said), changes, compiled_now=compiled_now)
+                    found = {"changes": changes[:_MOST_DIFFERENCES], "full_deques": deques, "compiled_now": compiled_now}
+                    self._tell(callee, number, json.loads(said), found)
             except Exception as ours:  # noqa: BLE001 - border: our hooks in the user's process
                 self._sink.failed("whole calls", ours)
             finally:
@@ -200,15 +198,13 @@ class WholeCalls:
 
     # -- records
 
-    def _tell(
-        self, callee: CompiledCallable, number: int, told: dict[str, Any], changes: list[dict[str, str]], *, compiled_now: bool
-    ) -> None:
+    def _tell(self, callee: CompiledCallable, number: int, told: dict[str, Any], found: Mapping[str, Any]) -> None:
         if told["verdict"] == "not_compared":
             self._not_compared(callee, number, told["why"])
             return
         if told["verdict"] == "different":
             self._callees[callee.number].explained += 1
-            told |= {"changes": changes[:_MOST_DIFFERENCES], "compiled_now": compiled_now}
+            told |= found
         self._record(callee, number, told)
 
     def _not_compared(self, callee: CompiledCallable, number: int, why: str) -> None:
@@ -271,9 +267,9 @@ def _gradients(eager: Entries) -> int:
 
 
 def _right_when(eager: Entries, server: CallServer, *, drew: bool) -> dict[str, bool | None]:
-    """Whether the call is right when it is compiled anew without caches, then by which of the back ends that stop earlier."""
+    """Whether the call is right when it is compiled anew without caches; else whether it is with Dynamo alone."""
     found: dict[str, bool | None] = {}
-    for name in ("", *_LAYERS):
+    for name in ("", "eager"):
         run = server.run(RunKind(compiled=name))
         found[name or "anew"] = None if run is None else _is_right(eager, run, server, drew=drew)
         if found.get("anew"):

@@ -108,7 +108,9 @@ class CallLog:
         def dynadiag_watch(arrived: tuple[Any, ...]) -> None:
             with aside():
                 value = arrived[number]
-                gradients.append(("gradient", f"{name} in backward {len(gradients)}", None if value is None else self._notes.copy("", "", value)))
+                gradients.append(
+                    ("gradient", f"{name} in backward {len(gradients)}", None if value is None else self._notes.copy("", "", value))
+                )
 
         return dynadiag_watch
 
@@ -119,6 +121,7 @@ class CallLog:
                 ("gradient", f"{name} until the next call", None if leaf.grad is None else self._notes.copy("", "", leaf.grad))
             )
         self._leaves.clear()
+
 
 def _replaced(objects: Mapping[str, Any], now: State) -> list[tuple[str, str, Any]]:
     """Which names mean another tensor than before the call: one that is rebound is another address and other guards."""

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
+
+
+def compile_beside() -> None:
+    """From now on this thread of a copied process compiles by itself, since the threads and processes that would help are not copied, and
+    leaves no graph in a cache. The libraries of kernels stay where they are: the process itself needs the same. Options are those of a
+    thread (2.15).
+    """
+    inductor, functorch, pools = (
+        sys.modules.get(f"torch.{name}") for name in ("_inductor.config", "_functorch.config", "_inductor.async_compile")
+    )
+    if pools is not None:
+        pools.AsyncCompile.pool.cache_clear()
+    if inductor is not None:
+        inductor.compile_threads = 1
+        inductor.fx_graph_cache = False
+    if functorch is not None:
+        functorch.enable_autograd_cache = False
 
 
 def compile_apart(folder: str) -> None:

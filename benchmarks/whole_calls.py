@@ -1,0 +1,66 @@
+"""How many right programs `explain --parity` calls wrong, and how many wrong ones it finds on the right line.
+
+    python benchmarks/whole_calls.py [NAME ...]
+
+runs the programs of `whole_call_programs.py` under the recorder, all in this process, and prints a row for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from whole_call_programs import RIGHT, WRONG
+
+import dynadiag
+from dynadiag.model import codes
+from dynadiag.passes.find_parity import find_parity
+from dynadiag.passes.find_whole_calls import find_whole_calls
+from dynadiag.trace import load
+
+_TITLES = {code for code in codes.TABLE if code.startswith("DM4")}
+
+
+def look_at(program: Callable[[], None]) -> tuple[list[tuple[str, str]], str, float]:
+    """What was found of a program (code and line), what was compared, and the CPU seconds that it took."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.process_time()
+        with dynadiag.observe(f"{folder}/run", parity_calls=3), contextlib.redirect_stdout(io.StringIO()):
+            program()
+        took = time.process_time() - began
+        run = load(f"{folder}/run")
+        findings = [*find_whole_calls(run).findings, *find_parity(run).findings]
+        verdicts = [call.verdict for call in run.whole_calls]
+        whys = {call.why for call in run.whole_calls if call.why} | {item.text[-300:] for item in run.problems if item.kind == "recorder"}
+    told = ", ".join(f"{verdicts.count(name)} {name}" for name in ("equal", "rounding", "different", "not_compared"))
+    lines = [(item.code, (item.where.code or "") if item.where else "") for item in findings if item.severity == "error"]
+    return lines, told + "".join(f" [{why}]" for why in whys), took
+
+
+def main(names: list[str]) -> None:
+    """Look at all programs, or at those that are named."""
+    called_wrong, found = 0, 0
+    tried = [name for name in (*RIGHT, *WRONG) if not names or name in names]
+    for name in tried:
+        program, expected = WRONG[name] if name in WRONG else (RIGHT[name], "")
+        lines, told, took = look_at(program)
+        if name in WRONG:
+            good = any(expected in line for _, line in lines)
+            found += good
+        else:
+            good = not lines
+            called_wrong += not good
+        print(f"{'ok  ' if good else 'BAD '} {name}: {told}; {lines}; {took:.1f} s", flush=True)
+    print(f"{called_wrong} of {sum(name in RIGHT for name in tried)} right programs called wrong")
+    print(f"{found} of {sum(name in WRONG for name in tried)} wrong programs found on the line")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
