@@ -52,7 +52,7 @@ _Parity = Annotated[
     typer.Option(
         "--parity",
         rich_help_panel=ANALYSIS,
-        help="Also repeat calls of compiled graphs in eager, on copies of the inputs, and compare.",
+        help="Also compare calls of compiled functions, and of their graphs, with eager.",
     ),
 ]
 _ParityCalls = Annotated[

@@ -16,6 +16,7 @@ from dynadiag.errors import NothingFoundError, TorchUnsupportedError, Unreadable
 from dynadiag.model import Run
 from dynadiag.parity.result import ParityResult, findings_of
 from dynadiag.passes.find_parity import TITLES
+from dynadiag.passes.find_whole_calls import WHOLE_CALL_CODES
 from dynadiag.record.probe import environment_afterwards
 from dynadiag.render.parity_words import details, verdict
 from dynadiag.scratch import scratch
@@ -136,7 +137,7 @@ def _job(recording: Path, options: OfflineOptions) -> dict[str, Any]:
 
 def happened_in(run: Run) -> Mapping[str, Any] | None:
     """The verdict in words, and the findings on calls that really differed; None when no calls were compared in the run."""
-    if not run.parity:
+    if not run.parity and not run.whole_calls:
         return None
     built = report.build(run)
     if built.parity is None:
@@ -150,7 +151,7 @@ def happened_in(run: Run) -> Mapping[str, Any] | None:
             "where": asdict(finding.where) if finding.where is not None else None,
         }
         for finding in built.findings
-        if finding.code in TITLES
+        if finding.code in TITLES or finding.code in WHOLE_CALL_CODES
     ]
     compared = built.parity.calls_equal + built.parity.calls_different
     return {"verdict": verdict(built.parity), "calls_compared": compared, "findings": findings, "notes": list(details(built.parity))}

@@ -18,6 +18,7 @@ from dynadiag.passes.base import Priority
 from dynadiag.passes.parity_calls import in_words
 from dynadiag.passes.whole_call_causes import CallPlace, WholeCause, cause_of, clauses_of, named, names_of
 
+WHOLE_CALL_CODES = (codes.WHOLE_CALL_DIFFERS, codes.USED_AGAIN_THOUGH_CHANGED)
 _MOST_TOLD = 3
 _ORDER = ("call", "output", "gradient", "input", "attribute")
 Key = tuple[object, ...]
