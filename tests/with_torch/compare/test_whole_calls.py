@@ -1,5 +1,6 @@
 """Whole calls compared with the function in eager: what a comparison of graphs cannot show, and that the program never learns of it."""
 
+import contextlib
 import os
 import random
 from collections import deque
@@ -172,7 +173,8 @@ def test_memory_shared_otherwise_than_when_it_was_compiled(compared):
     def program():
         compiled, whole = torch.compile(add_and_double, backend="aot_eager"), torch.ones(4)
         compiled(whole, whole[1:])
-        compiled(torch.ones(4), torch.ones(3))
+        with contextlib.suppress(AssertionError):  # that of AOTAutograd, on 2.11
+            compiled(torch.ones(4), torch.ones(3))
 
     run = compared(program)
     findings = [*find_parity(run).findings, *find_whole_calls(run).findings]
