@@ -64,6 +64,8 @@ def _wrong(difference: Difference, call: ParityCall, run: Run) -> Wrong:
         return Wrong(codes.OVERWRITTEN_LATER, call, difference, None, own_frame(difference.stack, run))
     if difference.where == "input":
         writes = [write for write in call.writes if write.input == difference.name]
+        # What is not written itself was written through another input that shares its memory.
+        writes = writes or [write for write in (_shared_write(call),) if write is not None]
         lines = [line for write in writes if (line := _line(write, run)) is not None]
         return Wrong(codes.WRONG_INPUT, call, difference, difference.name, lines[-1] if lines else None)
     if difference.kind == "value":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import torch
 
@@ -13,9 +14,9 @@ def compile_beside() -> None:
     leaves no graph in a cache. The libraries of kernels stay where they are: the process itself needs the same. Options are those of a
     thread (2.15).
     """
-    inductor, functorch, pools = (
-        sys.modules.get(f"torch.{name}") for name in ("_inductor.config", "_functorch.config", "_inductor.async_compile")
-    )
+    names = "_inductor.config", "_functorch.config", "_inductor.async_compile"
+    loaded: list[Any] = [sys.modules.get(f"torch.{name}") for name in names]
+    inductor, functorch, pools = loaded
     if pools is not None:
         pools.AsyncCompile.pool.cache_clear()
     if inductor is not None:
