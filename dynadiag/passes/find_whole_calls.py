@@ -31,12 +31,16 @@ def find_whole_calls(run: Run) -> PassResult:
         for call in run.parity
         if call.whole is not None and any(difference.kind != "stride" for difference in call.differences)
     }
+    asked: dict[tuple[int, int], list[WholeCall]] = {}
     groups: dict[Key, list[WholeCall]] = {}
     causes: dict[Key, WholeCause] = {}
     for call in run.whole_calls:
         if call.verdict != "different":
             continue
-        cause = _known_cause(call, run)
+        earlier = asked.setdefault((call.process, call.callee), [])
+        cause = _known_cause(call, earlier)
+        if call.right_when:
+            earlier.append(call)
         if (call.process, call.callee, call.call) in in_graphs:
             continue
         key = call.process, call.callee, cause.kind, tuple(change.name for change in cause.changes)
@@ -45,17 +49,12 @@ def find_whole_calls(run: Run) -> PassResult:
     return PassResult(findings=tuple(_finding(group, causes[key], run) for key, group in groups.items()))
 
 
-def _known_cause(call: WholeCall, run: Run) -> WholeCause:
+def _known_cause(call: WholeCall, asked: Sequence[WholeCall]) -> WholeCause:
     """Its own cause; of a call that was not asked, that of an earlier one of the same callable that differs in the same way."""
     cause = cause_of(call)
     if cause.kind != "unknown":
         return cause
-    alike = (
-        other
-        for other in run.whole_calls
-        if (other.process, other.callee) == (call.process, call.callee) and other.right_when and other.call < call.call
-    )
-    return next((cause_of(other) for other in alike if _kinds(other) == _kinds(call)), cause)
+    return next((cause_of(other) for other in asked if _kinds(other) == _kinds(call)), cause)
 
 
 def _kinds(call: WholeCall) -> set[tuple[str, str, str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dynadiag.facts.statements import recorded_function
+from dynadiag.facts.user_frames import of_last_run
 from dynadiag.facts.wording import listed
 from dynadiag.model.clauses import Basis, Cause, Clause
 from dynadiag.model.difference import Difference
@@ -68,11 +69,16 @@ def cause_of(call: WholeCall) -> WholeCause:
 
 def cause_beyond_the_graph(graph_call: ParityCall, run: Run) -> tuple[CallPlace, WholeCause] | None:
     """Why a version or a cached graph did not fit the whole call that a wrong call of a graph was made in; None where it did fit."""
-    for call in run.whole_calls:
-        if call.verdict == "different" and graph_call.whole == (call.callee, call.call) and graph_call.process == call.process:
-            cause = cause_of(call)
-            return (CallPlace(call, run), cause) if cause.is_stale or cause.kind == "cache" else None
-    return None
+    call = None if graph_call.whole is None else _different_calls(run).get((graph_call.process, *graph_call.whole))
+    cause = None if call is None else cause_of(call)
+    if call is None or cause is None or not (cause.is_stale or cause.kind == "cache"):
+        return None
+    return CallPlace(call, run), cause
+
+
+@of_last_run
+def _different_calls(run: Run) -> Mapping[tuple[int, int, int], WholeCall]:
+    return {(call.process, call.callee, call.call): call for call in run.whole_calls if call.verdict == "different"}
 
 
 class CallPlace:
