@@ -81,9 +81,18 @@ def number_text(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+# How wide characters of a proportional font are, in parts of its constant above; all others take one at most.
+_WIDE = {**dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 1.3), **dict.fromkeys("mw", 1.4), **dict.fromkeys("MW@%", 1.65)}
+_SLIM = dict.fromkeys("ijlftrI.,:;'|!()[]/ -", 0.6)
+
+
 def text_width(text: str, character: float) -> float:
-    """How wide a text is at most; East Asian characters are twice as wide."""
-    return character * (len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(name) in "WF" else 1 for name in text))
+    """How wide a text is at most; East Asian characters are twice as wide, and many capitals wider than what is usual."""
+    if text.isascii():
+        parts = len(text) if character == MONO else max(len(text), sum(_WIDE.get(letter) or _SLIM.get(letter, 0.95) for letter in text))
+    else:
+        parts = sum(2 if unicodedata.east_asian_width(name) in "WF" else _WIDE.get(name, 1.0) for name in text)
+    return character * parts
 
 
 def fit(text: str, room: float, character: float) -> str:
@@ -98,11 +107,16 @@ def fit(text: str, room: float, character: float) -> str:
 def below(row: Row, width: float, more: Sequence[str]) -> list[str]:
     """The lines under the name of a row of this width, wrapped."""
     note = [] if note_fits(row, width) else [fit(row.note, width - 16, SANS)]
-    characters = max(12, int((width - 16) / (WARN if row.alarm else SANS)))
-    wrapped = [part for line in row.below for part in textwrap.wrap(line, characters)[:3]]
+    character = WARN if row.alarm else SANS
+    wrapped = [part for line in row.below for part in _wrapped(line, width - 16, character)[:3]]
     return [*note, *wrapped, *more]
 
 
 def note_fits(row: Row, width: float) -> bool:
     """Whether the note stands beside the name."""
     return not row.note or text_width(row.name, MONO) + text_width(row.note, SANS) + 28 <= width
+
+
+def _wrapped(line: str, room: float, character: float) -> list[str]:
+    """The line in as many as it needs, by the average width of its characters."""
+    return textwrap.wrap(line, max(12, int(room * len(line) / text_width(line, character)))) if line else []

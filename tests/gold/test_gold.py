@@ -13,6 +13,7 @@ from rich.console import Console
 from dynadiag.model.graph import Node
 from dynadiag.model.location import Location
 from dynadiag.render import json_report, markdown
+from dynadiag.render.dot_text import dot_text
 from dynadiag.render.drawing import drawn
 from dynadiag.render.frame_map import frame_map
 from dynadiag.render.graph_picture import graph_picture
@@ -66,6 +67,8 @@ CASES = {
     "frames.svg": lambda: drawn(picture_of(frame_map(samples.sample_report())), "columns").text,
     "frames-hostile.svg": lambda: drawn(picture_of(frame_map(samples.hostile_report())), "columns").text,
     "frames.txt": lambda: describe(picture_of(frame_map(samples.sample_report()))),
+    "frames-ranks.svg": lambda: drawn(picture_of(frame_map(samples.sample_report())), "graphviz").text,
+    "frames.gv": lambda: dot_text(picture_of(frame_map(samples.sample_report()))),
     "graph.svg": lambda: drawn(graph(), "columns").text,
     "graph.txt": lambda: describe(graph()),
 }

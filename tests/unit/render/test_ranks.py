@@ -10,6 +10,7 @@ from dynadiag.graphs import graphviz_layout
 from dynadiag.graphs.graphviz_layout import LayoutError, lay_out
 from dynadiag.render.dot_text import dot_text
 from dynadiag.render.drawing import drawn
+from dynadiag.render.layout import SANS, below, text_width
 from dynadiag.render.picture import Link, Panel, Picture, Row
 from tests.unit.render.test_graph_picture import chain, layers, made, node, size
 from tests.unit.render.test_pictures import assert_harmless
@@ -151,3 +152,11 @@ def test_five_thousand_nodes_are_a_picture_in_time_and_size():
     drawing = drawn(made(many_uses(5_000)))
     assert time.process_time() - began < 30
     assert len(drawing.text) + len(drawing.dot) < 5_000_000
+
+
+def test_capitals_stay_inside_their_box():
+    """Helvetica's A has 7.3 of 11 px, and M 9.2: more than the 6.2 px that a usual text takes for a character."""
+    row = Row(kind="view", name="x", below=("A" * 80, "WM" * 40, "usual text of a reason that is long enough for two lines of a box"))
+    lines = below(row, 230, ())
+    assert all(7.34 * line.count("A") + 10.4 * line.count("W") + 9.2 * line.count("M") <= 222 for line in lines)
+    assert text_width("usual text, as it was", SANS) == SANS * len("usual text, as it was")
