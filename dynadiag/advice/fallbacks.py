@@ -91,20 +91,20 @@ def compile_part(part: str, *, is_module: bool, where: Location | None, compiled
     """
     given = {_given(line) for line in compiled}
     options = given.pop() if len(given) == 1 else None
-    same = "" if options is not None else " with what `torch.compile` is given for the module,"
+    same = "" if options is not None else " with what `torch.compile` is given for the module"
     found = re.search(rf"([A-Za-z_][\w.]*)\.{re.escape(part)}\(", "" if where is None else where.code or "")
     module = found[1] if found else "module"
     if is_module:
         name = part if part.isidentifier() and part != module else f"compiled_{part}"
         change = f"{name} = torch.compile({module}.{part}{options or ''})"
         text = (
-            f"Compile it as well, once: `{change}`{same or ','} and call `{name}(...)` where the program calls `{module}.{part}(...)`. "
+            f"Compile it as well, once: `{change}`{same}, and call `{name}(...)` where the program calls `{module}.{part}(...)`. "
             "It has the same parameters."
         )
         return (Advice(slug="compile-submodule", text=text, after=change),)
     change = f"{module}.{part} = torch.compile({module}.{part}{options or ''})"
     text = (
-        f"Compile the method as well: `{change}`, once behind the line that compiles the module{',' if same else ''}{same.rstrip(',')}. "
+        f"Compile the method as well: `{change}`, once behind the line that compiles the module{same}. "
         "The calls stay as they are. Or let `forward` do this work, and call the module itself."
     )
     return (Advice(slug="compile-method", text=text, after=change),)

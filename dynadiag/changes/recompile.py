@@ -204,6 +204,7 @@ def with_result(line: SourceLine, more: str) -> str | None:
 
 
 _MOST_ITEMS = 3
+_MOMENTUM = re.compile(r"\.param_groups\[\d+\]\[['\"](?:momentum['\"]\]$|betas['\"]\]\[0\]$)")
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)$")
 _ADDS = re.compile(r"\.(?:add|sub)_?$")
 _INTEGER = re.compile(r"-?\d+$")
@@ -213,6 +214,8 @@ def value_advice(cause: Cause) -> Iterable[Advice]:
     """Cures for a number that was compiled in; whatever has no number's values is a variant of the program."""
     if not is_number(cause):
         return ()
+    if _MOMENTUM.search(cause.source):
+        return _constant_momentum()
     if ".param_groups[" in cause.source:
         if not is_learning_rate(cause) or cause.code.one_group is False:
             return ()
@@ -240,6 +243,15 @@ def is_learning_rate(cause: Cause) -> bool:
 def is_module_integer(cause: Cause) -> bool:
     """Whether torch says that this is an integer attribute of a module, which it compiles in."""
     return "allow_unspec_int_on_nn_module" in (cause.guard.hint or "")
+
+
+def _constant_momentum() -> Iterable[Advice]:
+    """The optimizers of torch need these as numbers; the schedulers of torch that cycle them do so by default (2.11 and 2.15)."""
+    text = (
+        "This momentum of the optimizer changes between the steps, and torch compiles each value in. `OneCycleLR` and `CyclicLR` of torch "
+        "cycle it by default: with `cycle_momentum=False` only the learning rate changes. That changes the training."
+    )
+    yield Advice(slug="constant-momentum", text=text)
 
 
 def _learning_rate() -> Iterable[Advice]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -49,6 +50,20 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
     return [replace(item, id=f"x{number}") for number, item in enumerate(found.values(), start=1)], left
+
+
+def uncovered_options(report: Report, known: Collection[str], sources: Sources) -> list[Candidate]:
+    """The options that advice names for findings which only a changed program has: `known` are those of the original.
+
+    Its lines are other ones than those of the original, so nothing that edits a line is taken.
+    """
+    new = [finding for finding in report.findings if finding.severity != "note" and finding.fingerprint not in known]
+    advised = [(finding, advice) for finding in new for advice in finding.fix if kind_of(advice.slug).applied == "option"]
+    found = []
+    for finding, advice in advised:
+        with suppress(EditError):
+            found.append(_candidate(finding, advice, sources, kind_of(advice.slug)))
+    return [candidate for candidate in found if candidate.gives_up is None]
 
 
 def _named(made: Iterable[Candidate], sources: Sources, whys: list[str]) -> Iterator[Candidate]:

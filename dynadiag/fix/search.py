@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dynadiag.changes.change import Candidate
@@ -13,6 +14,7 @@ from dynadiag.errors import EditError
 from dynadiag.fix import texts
 from dynadiag.fix.proof import Prover, Verdict, verdict_of
 from dynadiag.fix.standing import Standing
+from dynadiag.model.report import Report
 
 Say = Callable[[str], None]
 
@@ -31,12 +33,15 @@ class Tried:
 class Search:
     """`until` is the time (of `time.monotonic`) after which nothing more is tried; what was kept by then is still proven together.
 
+    `uncovered` gives options for what only the report of a changed program shows: a recompile behind a break that was cured.
+
     Verdicts are remembered (`children.answer_cache`): a search that is begun again asks the same questions in the same order.
     """
 
     prover: Prover
     until: float
     say: Say
+    uncovered: Callable[[Report, Collection[str]], Sequence[Candidate]] | None = None
     kept: list[Candidate] = field(default_factory=list)
     tried: dict[str, Tried] = field(default_factory=dict)
     _alone: dict[str, Standing] = field(default_factory=dict)
@@ -95,10 +100,30 @@ class Search:
         except EditError as error:
             self._leave(candidate, error.message)
             return
+        if verdict.by_findings and (wider := self._with_options(candidate, first)) is not None:
+            with suppress(EditError):
+                beside = self._ask([wider], [wider], first, own_data=True)
+                candidate, verdict = (wider, beside) if beside.proven else (candidate, verdict)
         self.tried[candidate.id] = Tried(candidate=candidate, kept=verdict.proven, why=verdict.why, verdict=verdict)
         if verdict.proven and verdict.standing is not None:
             self.kept.append(candidate)
             self._alone[candidate.id] = verdict.standing
+
+    def _with_options(self, candidate: Candidate, first: Standing) -> Candidate | None:
+        """The change with the options that cure what it uncovers; None where there are none, or no time is left."""
+        if self.uncovered is None or time.monotonic() > self.until:
+            return None
+        report = self.prover.recorded([candidate]).report
+        options = () if report is None else self.uncovered(report, first.findings)
+        if not options:
+            return None
+        self.say(f"trying {candidate.slug} with {', '.join(option.slug for option in options)}, for what it uncovers")
+        return replace(
+            candidate,
+            text=" ".join(filter(None, (candidate.text, *(option.text for option in options)))),
+            edits=(*candidate.edits, *(edit for option in options for edit in option.edits)),
+            spans=(*candidate.spans, *(span for option in options for span in option.spans)),
+        )
 
     def _is_out(self, candidate: Candidate, showing: set[str]) -> bool:
         """Whether there is no time for a change, or nothing left for it to cure; that is noted."""

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
 from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
-from dynadiag.fix.candidates import candidates, chosen
+from dynadiag.fix.candidates import candidates, chosen, uncovered_options
 from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
@@ -134,7 +134,7 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-    state = _searched(baseline, report, sources, wanted, runner(), until, say)
+    state = _searched(baseline, report, sources, wanted, runner(), until, say, ignore=options.ignore)
     if state.kept:
         _time(baseline, report, sources, options, state, until, say, view)
     return _result(baseline, report, sources, state, known)
@@ -163,7 +163,15 @@ def _delivered(baseline: Baseline, sources: Sources, kept: Sequence[Candidate], 
 
 
 def _searched(
-    baseline: Baseline, report: Report, sources: Sources, wanted: Sequence[Candidate], runner: Runner, until: float, say: Say
+    baseline: Baseline,
+    report: Report,
+    sources: Sources,
+    wanted: Sequence[Candidate],
+    runner: Runner,
+    until: float,
+    say: Say,
+    *,
+    ignore: Sequence[str],
 ) -> _State:
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
     say("running the script in eager, as the reference for all changes")
@@ -178,7 +186,11 @@ def _searched(
         state.backend = prover.backend or "the script's own"
     if (changed := sources.changed()) is not None:
         raise UsageError(CHANGES.format(file=changed))
-    search = state.search = Search(prover=prover, until=until, say=say)
+
+    def uncovered(found: Report, known: Collection[str]) -> list[Candidate]:
+        return [option for option in uncovered_options(found, known, sources) if option.slug not in ignore]
+
+    search = state.search = Search(prover=prover, until=until, say=say, uncovered=uncovered)
     search.try_all(wanted)
     state.kept = list(search.kept)
     _finish(baseline, report, sources, state, say)

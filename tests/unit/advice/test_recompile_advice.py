@@ -262,6 +262,16 @@ def test_a_float_that_a_module_adds_to_is_kept_in_a_buffer(text, facts, advised)
     assert not advised or 'self.register_buffer("t", torch.tensor(0.0), persistent=False)' in found[0].text
 
 
+@pytest.mark.parametrize(
+    ("key", "slugs"), [("['betas'][0]", ["constant-momentum"]), ("['momentum']", ["constant-momentum"]), ("['eps']", [])]
+)
+def test_a_momentum_that_a_scheduler_cycles(key, slugs):
+    """AdamW with a tensor as its rate under `OneCycleLR`: each step had another beta and a version of its own (2.15)."""
+    found = caused("value", f"self.param_groups[0]{key}", values=("0.95", "0.9497"), name="step")
+    assert [one.slug for one in found] == slugs
+    assert not slugs or "`cycle_momentum=False`" in found[0].text
+
+
 def test_nothing_is_put_behind_a_line_that_goes_on():
     """`s = f(s); print(len(hist))`: what was appended behind the line came too late for its second statement."""
     assert the_call(parse_line("s = f(s)")) is not None and the_call(parse_line("s = f(s); print(len(hist))")) is None
@@ -283,7 +293,7 @@ def test_the_learning_rate_is_a_tensor_wherever_it_is_read():
     split = Split("`train`", Location(FILE, 9, "train", "opt.step()"), "GB0007")
     (advice,) = caused("value", source, values=("0.1", "0.05"), dynamic=True, library=True, split=split, one_group=True)
     assert advice.slug == "lr-as-tensor" and not caused("value", source, values=("0.1", "0.05"), dynamic=True, library=True)
-    for other in ("self.param_groups[0]['betas'][0]", "cfg.lr"):
+    for other in ("self.param_groups[0]['betas'][1]", "cfg.lr"):
         assert not caused("value", other, values=("0.1", "0.05"), library=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +101,35 @@ def test_what_fails_one_by_one_is_tried_at_once():
     assert prover.asked == ["(a)", "(b)", "(c)", "abc", "(bc)", "(ac)", "abc"]
     found = search(Answers(hidden={"a", "b", "c", "abc"}))
     assert found.kept == [] and found.tried["x1"].why == "the finding is still there"
+
+
+@pytest.mark.parametrize(("wrong", "kept"), [((), ["b", "c"]), (("(b)",), ["c"])])
+def test_what_a_change_uncovers_is_cured_with_it(wrong, kept):
+    """A branch is taken away, and a counter behind it recompiles up to the limit: the option that cures it belongs to the change."""
+    option = Edit(file=FILE, old=(), new=("torch._dynamo.config.allow_unspec_int_on_nn_module = True",))
+    dynamic = replace(change(1), slug="dynamic", text="Let it become dynamic.", edits=(option,), spans=(Span(1, 1),), cures=("new",))
+
+    class Uncovering(Answers):
+        def recorded(self, changes):
+            return SimpleNamespace(report=[each.slug for each in changes])
+
+        def prove(self, changes, new, before, *, own_data=False):
+            verdict = super().prove(changes, new, before, own_data=own_data)
+            alone = [each for each in new if each.slug == "b" and option not in each.edits]
+            return Verdict(proven=False, why="a new finding: DR01", by_findings=True) if alone else verdict
+
+    prover = Uncovering(*wrong)
+    prover.originals = {FILE: TEXT.replace("a = 1", "import torch")}
+    found = Search(  # type: ignore[arg-type]
+        prover=prover, until=float("inf"), say=lambda text: None, uncovered=lambda report, known: [dynamic] if report == ["b"] else []
+    )
+    found.try_all([change(number) for number in (2, 3)])
+    assert [one.slug for one in found.kept] == kept
+    if not wrong:
+        joined = found.tried["x2"].candidate
+        assert (joined.edits[1], joined.cures, joined.text) == (option, ("b",), "Let it become dynamic.")
+    else:
+        assert found.tried["x2"].why == "a new finding: DR01"
 
 
 def test_what_is_wrong_beside_the_others_is_left():

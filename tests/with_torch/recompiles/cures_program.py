@@ -537,7 +537,7 @@ def _():
         forward = Number.forward
 
     def run(make):
-        c = compiled(make())
+        c = torch.compile(make(), backend="aot_eager")  # "eager" lets a float become a symbol
         return [c(rows(4)[0]) for _ in range(5)]
 
     return lambda: run(Number), lambda: run(Buffer)
@@ -819,6 +819,23 @@ def _():
         return out
 
     return lambda: run(float), lambda: run(torch.tensor)
+
+
+@case("constant-momentum")
+def _():
+    def run(*momenta):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.AdamW([weight], lr=torch.tensor(0.5), betas=(momenta[0], 0.999), weight_decay=0.0)
+        step = torch.compile(optimizer.step, backend="aot_eager")
+        out = []
+        for momentum in momenta:
+            optimizer.param_groups[0]["betas"] = (momentum, 0.999)
+            weight.grad = torch.zeros(3)  # results depend on the momentum else
+            step()
+            out.append(weight.detach().clone())
+        return out
+
+    return lambda: run(0.9, 0.8, 0.7, 0.6), lambda: run(0.9, 0.9, 0.9, 0.9)
 
 
 @case("raise-limit")

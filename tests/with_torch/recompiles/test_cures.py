@@ -66,6 +66,7 @@ LEFT = {
     "no-duck-shape": (1, 0),
     "attribute-as-tensor": (1, 0),
     "lr-as-tensor": (1, 0),
+    "constant-momentum": (3, 0),
     "offset-clone": (1, 0),
     "keep-object-alive": (2, 0),
     "bounded-versions": (1, 1),
@@ -83,11 +84,10 @@ ADVISED = (
     "no-duck-shape",
     "one-backend-object",
     "parameter-shapes",
-    "pass-items",
     "unspec-int-on-module",
 )
 # Advised where the line of the call is recorded too (`test_recorded_recompiles.py`).
-BY_THE_CALL = {"append-outside", "count-outside", "mark-dynamic", "math-outside", "stack-list"}
+BY_THE_CALL = {"append-outside", "constant-momentum", "count-outside", "mark-dynamic", "math-outside", "pass-items", "stack-list"}
 
 
 @pytest.fixture(scope="module")
