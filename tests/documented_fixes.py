@@ -21,6 +21,7 @@ from dynadiag.changes.kinds import Kind, all_kinds
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once
+from dynadiag.changes.smaller_region import smaller_regions
 from dynadiag.changes.train_step_edits import compiled_apart
 from dynadiag.fix.moves import PROOF_NAMES
 from tests.advice_cases import cases
@@ -78,6 +79,10 @@ def _compiled_apart(text: str) -> Edits:
     return compiled_apart("a.py", text, "train_step", "model", PROOF_NAMES, in_place=True)
 
 
+def _smaller(text: str) -> Edits:
+    return next(smaller_regions("a.py", text, {_row(text, "if err.item")}, PROOF_NAMES)).edits
+
+
 RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "branch-select": ("branch_two_statements", _branch("if y.sum")),
     "branch-masked": ("branch_division_trained", _branch("if y.sum", masked=True)),
@@ -89,6 +94,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
         "train_step_compiled",
         lambda text: compiled_apart("a.py", text, "train_step", "model", PROOF_NAMES, in_place=True),
     ),
+    "compile-smaller": ("loop_until_small", _smaller),
     "hoist-out-of-loop": ("compiled_in_a_loop", lambda text: next(hoist.out_of_loops("a.py", text, None))[0]),
     "hoist-constant": ("parameter_in_each_call", lambda text: hoist.out_of_function("a.py", text, _row(text, "weight ="))[0]),
     "numbers-of-tensor": ("sizes_beside_their_tensor", lambda text: with_numbers("a.py", text, _row(text, "rows ="))),

@@ -66,7 +66,7 @@ class CompiledCalls:
         self._stopped = False
         self._thread = threading.local()
         self._modules: dict[int, CompiledCallable] = {}
-        self._unpatch: Callable[[], None] | None = None
+        self._unpatch: dict[type, Callable[[], None]] = {}
 
     def install(self) -> None:
         """Watch `torch.compile` from now on, which must be torch's own."""
@@ -75,15 +75,20 @@ class CompiledCalls:
     def stop(self) -> None:
         """Let every call through from now on, compile as torch does, and give torch's class back."""
         self._stopped = True
-        if self._unpatch is not None:
-            self._unpatch()
+        for unpatch in self._unpatch.values():
+            unpatch()
 
     def compile(self, model: Any, options: Mapping[str, Any]) -> Any:
         """What torch's own `torch.compile` gives, which is not watched."""
         return self._compile(model, **options)
 
     def watch(self, function: Any) -> Any:
-        """A function that is not compiled, watched as what is."""
+        """A function or a module that is not compiled, watched as what is."""
+        import torch
+
+        if isinstance(function, torch.nn.Module):
+            self._watch_module(function, self._noted(function, function, {}))
+            return function
         watched = self._stand_in(self._noted(function, function, {}))
         watched._torchdynamo_orig_callable = function  # as `uncompiled` finds what is behind it
         return watched
@@ -92,13 +97,13 @@ class CompiledCalls:
         apart = APART in options
         options = {name: value for name, value in options.items() if name != APART}
         compiled = self._compile(model, **self._change(options))
+        if apart and isinstance(model, types.MethodType):
+            setattr(compiled, APART, True)  # the object had no such attribute: `capture.reach` does not look into it
         if self._stopped or apart or options.get("disable"):
             return compiled
         callee = self._noted(model, compiled, options)
         if is_optimized_module(compiled):
-            self._modules[id(compiled)] = callee
-            if self._unpatch is None:
-                self._patch(type(compiled))
+            self._watch_module(compiled, callee)
             return compiled
         # A class, which torch patches in place, is left alone.
         return self._stand_in(callee) if hasattr(compiled, "__code__") else compiled
@@ -123,6 +128,11 @@ class CompiledCalls:
 
         return functools.wraps(compiled)(disguise(dynadiag_watch, compiled.__code__.co_filename))
 
+    def _watch_module(self, module: Any, callee: CompiledCallable) -> None:
+        self._modules[id(module)] = callee
+        if type(module) not in self._unpatch:
+            self._patch(type(module))
+
     def _patch(self, kind: Any) -> None:
         original = kind.__call__
 
@@ -133,7 +143,7 @@ class CompiledCalls:
             return self._pass(functools.partial(original, module), callee, args, kwargs)
 
         kind.__call__ = functools.wraps(original)(disguise(dynadiag_watch, original.__code__.co_filename))
-        self._unpatch = lambda: setattr(kind, "__call__", original)
+        self._unpatch[kind] = lambda: setattr(kind, "__call__", original)
 
     def _pass(self, call: Callable[..., Any], callee: CompiledCallable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(self._thread, "inside", False):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from dynadiag.capture.compiled_calls import APART
 from dynadiag.torch_compat.dynamo.compiled_calls import uncompiled
 
 _DEEPEST = 6
@@ -146,6 +147,8 @@ class _Finder:
         """Note what `value` is or holds."""
         import torch
 
+        if isinstance(value, types.FunctionType) and APART in value.__dict__:
+            return
         inner = uncompiled(value)
         self.state.compiled |= inner is not value
         value = inner

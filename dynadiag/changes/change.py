@@ -13,7 +13,8 @@ class Candidate:
 
     `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
     the place of a branch; `attributes` may be bound to other tensors than before.
-    `of_backend`: it is about the back end, which no other may replace in the search.
+    `of_backend`: it is about the back end, which no other may replace in the search. `moves_region`: something else is compiled than
+    before, so that what is left is counted over the whole program. `first`: it is tried before all others.
     """
 
     id: str
@@ -27,6 +28,8 @@ class Candidate:
     branch: bool = False
     attributes: tuple[str, ...] = ()
     of_backend: bool = False
+    moves_region: bool = False
+    first: bool = False
 
     @property
     def is_option(self) -> bool:

@@ -17,7 +17,7 @@ from dynadiag.source.tree import calls_in, ids_in
 
 _KEEPS_HISTORY = (2, 11)
 _MAKES_LEAVES = (2, 12)  # the first that may: 2.11 does not, 2.15 does
-_IN_PLACE = (2, 15)  # before, `Module.compile()` compiles nothing of a class of torch.nn, a Sequential for one (seen on 2.11 and 2.13)
+IN_PLACE = (2, 15)  # before, `Module.compile()` compiles nothing of a class of torch.nn, a Sequential for one (seen on 2.11 and 2.13)
 OWN_BREAK = "torch.optim breaks the graph here on purpose, before its update, which is one graph: nothing has to change"
 
 _NOT_IN_PLACE = (
@@ -58,7 +58,7 @@ def train_step(context: BreakContext) -> Iterator[Said]:
         yield from withhold(APART)
     else:
         (model,) = context.modules
-        in_place = context.torch is not None and context.torch >= _IN_PLACE
+        in_place = context.torch is not None and context.torch >= IN_PLACE
         yield from say(
             COMPILE_APART,
             "Do not compile the whole train step: remove `torch.compile` from the function that calls the optimizer or `backward`, and "

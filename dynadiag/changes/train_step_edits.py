@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit, alone
+from dynadiag.changes.smaller_region import ProofNames
 from dynadiag.errors import EditError
 from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted
@@ -13,13 +13,6 @@ from dynadiag.source.tree import calls_in, nodes_of
 
 SLUG = "compile-model-apart"
 _NAMES = ("state_dict", "named_parameters", "named_buffers", "named_modules", "isinstance", "type(", "torch.save", "__class__")
-
-
-class ProofNames(NamedTuple):
-    """What proofs know by name: what watches a plain function, and the option of a compiled one whose calls are not observed."""
-
-    watch: str
-    apart: str
 
 
 def compiled_apart(file: str, text: str, function: str, model: str, names: ProofNames, *, in_place: bool) -> tuple[Edit, ...]:

@@ -49,7 +49,9 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
             found[candidate.edits] = replace(candidate if known is None else known, cures=tuple(dict.fromkeys(cures)))
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
-    return [replace(item, id=f"x{number}") for number, item in enumerate(found.values(), start=1)], left
+    # A driver stays plain Python whatever else is changed in it; any other function only where no change of its lines helps.
+    order = sorted(found.values(), key=lambda item: -1 if item.first else int(item.moves_region))
+    return [replace(item, id=f"x{number}") for number, item in enumerate(order, start=1)], left
 
 
 def uncovered_options(report: Report, known: Collection[str], sources: Sources) -> list[Candidate]:

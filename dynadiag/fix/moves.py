@@ -7,25 +7,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.capture.compiled_calls import APART
-from dynadiag.changes import dynamic, hoist, train_step_edits
+from dynadiag.changes import dynamic, hoist, smaller_region, train_step, train_step_edits
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, placed
 from dynadiag.errors import DynadiagError, EditError
-from dynadiag.facts.user_frames import is_own_file, source_function
+from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
 from dynadiag.fix.inside.running import WATCH
 from dynadiag.fix.sources import Sources
 from dynadiag.model import codes
-from dynadiag.model.report import Finding, Report
+from dynadiag.model.location import Location
+from dynadiag.model.report import Finding, GraphBreak, Report
 from dynadiag.source.imports import imports_of
 
-PROOF_NAMES = train_step_edits.ProofNames(watch=WATCH, apart=APART)
+PROOF_NAMES = smaller_region.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
 
 
 def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     """What can be tried for a finding; the reasons for what has a place, but cannot be moved, go to `whys`."""
     del unsafe  # none gives anything up that a proof does not compare
-    for find in (_compiled_apart, _out_of_loops, _out_of_function, _dynamic):
+    for find in (_compiled_apart, _smaller_region, _out_of_loops, _out_of_function, _dynamic):
         try:
             yield from find(finding, report, sources)
         except DynadiagError as error:
@@ -58,6 +59,25 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
             yield _candidate(train_step_edits.SLUG, words, edits, finding, text)
             return
     raise why or EditError("the compiled function is not recorded")
+
+
+def _smaller_region(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    """What the compiled function calls, compiled instead of it: where a break of the run stands in what is compiled."""
+    versions = [tuple(map(int, re.findall(r"\d+", process.torch or "0")[:2])) for process in report.run.processes]
+    if finding.where is None or finding.where.line is None or not versions or min(versions) < train_step.IN_PLACE:
+        return
+    file, text = sources.text(finding.where.file)
+    places = [place for site in report.graph_breaks for place in _on_the_way(site)]
+    broken = {place.line for place in places if place.line is not None and normal_path(place.file) == normal_path(finding.where.file)}
+    for smaller in smaller_region.smaller_regions(file, text, broken, PROOF_NAMES):
+        if finding.where.line in smaller.plain:
+            words = f"Compile {', '.join(f'`{name}`' for name in smaller.names)} and leave what calls that in plain Python"
+            candidate = _candidate(smaller_region.SLUG, words, smaller.edits, finding, text)
+            yield replace(candidate, moves_region=True, first=smaller.drives)
+
+
+def _on_the_way(site: GraphBreak) -> tuple[Location, ...]:
+    return (*site.stack, *(() if site.torch_frame is None else (site.torch_frame,)))
 
 
 def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:

@@ -155,7 +155,9 @@ class Prover:
             failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
             return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
         now = Standing.of(outcome.report)
-        why = next((why for item in new if (why := why_not_better(self.first, before, now, item.cures)) is not None), None)
+        why = next(
+            (why for item in new if (why := why_not_better(self.first, before, now, item.cures, moved=item.moves_region)) is not None), None
+        )
         if why is not None:
             return Verdict(proven=False, why=why, by_findings=True)
         compared = ["the script's own data, compiled"]

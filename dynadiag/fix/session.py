@@ -273,7 +273,8 @@ def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: 
     first, now = Standing.of(report), Standing.of(outcome.report)
     if any(first.shows(candidate.cures) and first.shows(candidate.cures) <= set(now.findings) for candidate in kept):
         return "a finding is still there"
-    return why_not_better(first, first, now, [cure for item in kept for cure in item.cures])
+    moved = any(item.moves_region for item in kept)
+    return why_not_better(first, first, now, [cure for item in kept for cure in item.cures], moved=moved)
 
 
 def _result(baseline: Baseline, report: Report, sources: Sources, state: _State, left: dict[str, str]) -> FixResult:

@@ -10,6 +10,9 @@ from typing import Any
 from dynadiag.fix.patch_module import NAME
 from dynadiag.model.report import Finding, Report
 
+_OPTIMIZER = re.compile(r"[/\\\\]torch[/\\\\]optim[/\\\\]")
+_LEAST_SHARE = 0.25
+"""Of the operators that were compiled, where something smaller is compiled instead."""
 _COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks")
 
 
@@ -17,6 +20,7 @@ _COUNTED = ("graph_break_sites", "graph_break_events", "recompiles", "fallbacks"
 class Standing:
     """`findings` are the fingerprints of all and of the sites of breaks, `warnings` the words for what is of severity warning or worse.
 
+    `operators` counts those in graphs, each function at its largest, without those of an optimizer's update.
     What is left in the copies of the patch module is no warning here: it is left of an original, and only counted (`patched`).
     """
 
@@ -25,6 +29,7 @@ class Standing:
     counts: Mapping[str, int]
     compiled: bool
     patched: int = 0
+    operators: int = 0
 
     @classmethod
     def of(cls, report: Report) -> Standing:
@@ -42,6 +47,7 @@ class Standing:
             warnings={item.fingerprint: _named(item) for item in report.findings if item.severity != "note" and not _is_patched(item)},
             counts={name: getattr(summary, name) for name in _COUNTED},
             compiled=bool(summary.graphs and summary.frames_compiled),
+            operators=_operators(report),
             patched=sum(element.severity != "note" and _is_patched(element) for element in report.findings)
             + sum(any(place.file.endswith(f"{NAME}.py") for place in entry.stack) for entry in report.graph_breaks),
         )
@@ -53,6 +59,16 @@ class Standing:
     def to_json(self) -> dict[str, Any]:
         """For `Standing(**...)`."""
         return asdict(self)
+
+
+def _operators(report: Report) -> int:
+    found: dict[tuple[str | None, int | None, str | None], int] = {}
+    for frame in report.run.frames:
+        count = 0 if frame.metrics is None else frame.metrics.graph_ops or 0
+        if not _OPTIMIZER.search(frame.file or ""):
+            place = frame.file, frame.line, frame.name
+            found[place] = max(found.get(place, 0), count)
+    return sum(found.values())
 
 
 def _is_patched(finding: Finding) -> bool:
@@ -69,10 +85,11 @@ def _unplaced(words: str) -> str:
     return re.sub(r" at line \d+ ", " ", words, count=1)
 
 
-def why_not_better(first: Standing, before: Standing, after: Standing, cures: Sequence[str]) -> str | None:
+def why_not_better(first: Standing, before: Standing, after: Standing, cures: Sequence[str], *, moved: bool = False) -> str | None:
     """Why a run is not better than the one before: a finding that is still there, a new one, more of something counted.
 
-    `first` is that of the original program.
+    `first` is that of the original program. `moved`: another part of it is compiled now, where the same causes have other names, so that
+    the sum of what is left counts.
     """
     if not after.compiled:
         return "nothing is compiled any more"
@@ -80,6 +97,8 @@ def why_not_better(first: Standing, before: Standing, after: Standing, cures: Se
         return "the finding does not show in this run"
     if before.shows(cures) <= set(after.findings):
         return "the finding is still there"
+    if moved:
+        return _why_not_better_in_sum(before, after)
     known = {_unplaced(words) for words in first.warnings.values() if words.startswith("DR")}
     new = next((words for name, words in after.warnings.items() if name not in first.findings and _unplaced(words) not in known), None)
     if new is not None:
@@ -89,4 +108,13 @@ def why_not_better(first: Standing, before: Standing, after: Standing, cures: Se
         # What ran eagerly has versions once it is compiled; those that are worth a warning are new findings.
         if now > was and not (name == "recompiles" and after.counts["fallbacks"] < before.counts["fallbacks"]):
             return f"{name.replace('_', ' ')} went from {was} to {now}"
+    return None
+
+
+def _why_not_better_in_sum(before: Standing, after: Standing) -> str | None:
+    was, now = (sum(standing.counts[name] for name in _COUNTED[1:]) for standing in (before, after))
+    if now >= was or after.counts["graph_break_events"] > before.counts["graph_break_events"]:
+        return f"breaks, recompiles and fallbacks together went from {was} to {now}"
+    if after.operators < _LEAST_SHARE * before.operators:
+        return f"too little is compiled then: {after.operators} operators instead of {before.operators}"
     return None

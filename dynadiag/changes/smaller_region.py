@@ -1,0 +1,345 @@
+"""What was compiled whole (a loop, a step, an epoch) stays plain Python, and what it calls that has no break of its own is compiled.
+
+The functions that a break, or the way to it, stands in are left plain. What they call is the frontier: modules (`model.compile()`),
+methods (`solver.step = torch.compile(solver.step)`) and functions, each with what `torch.compile` was given.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dynadiag.changes.edits import Edit, alone
+from dynadiag.changes.kinds import Kind
+from dynadiag.errors import EditError
+from dynadiag.source.line import dotted
+from dynadiag.source.program import Function, Program, Scope, argument, program_of
+from dynadiag.source.tree import calls_in, holds, nodes_of
+
+SLUG = "compile-smaller"
+_BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
+_DRIVES = frozenset(("backward", "zero_grad", "step"))
+_UNROLLED = frozenset(("torch.nn.GRU", "torch.nn.LSTM", "torch.nn.RNN"))  # Dynamo leaves them in Python (GB0014, torch 2.11 to 2.15)
+_MOST_STEPS = 6
+
+
+class ProofNames(NamedTuple):
+    """What proofs know by name: what watches a plain function, and the option of a compiled one whose calls are not observed."""
+
+    watch: str
+    apart: str
+
+
+@dataclass(frozen=True)
+class Region:
+    """What can be compiled by itself: a `module`, each module of a `list`, a `method` or a `function`, by its name at `torch.compile`."""
+
+    form: str
+    name: str
+
+    def rows(self, options: Sequence[str]) -> tuple[str, ...]:
+        """The statements that compile it."""
+        given = ", ".join(options)
+        if self.form == "module":
+            return (f"{self.name}.compile({given})",)
+        if self.form == "list":
+            return (f"for part in {self.name}:", f"    part.compile({given})")
+        rows = (f"{self.name} = torch.compile({', '.join((self.name, *options))})",)
+        return rows if self.form == "method" else (f"global {self.name}", *rows)
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """The edits that compile smaller regions, what these are called, the lines of the functions that stay plain, and whether they drive
+    (call `backward()`, an optimizer, or loop until something holds).
+    """
+
+    edits: tuple[Edit, ...]
+    names: tuple[str, ...]
+    plain: frozenset[int]
+    drives: bool
+
+
+def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofNames) -> Iterator[Smaller]:
+    """For each place of a file where something is compiled in which one of the lines `broken` stands: all that can be compiled instead,
+    then only its modules.
+
+    Raises EditError where there is such a place and it cannot be changed.
+    """
+    program = program_of(text)
+    sites: list[_Site] = []
+    for call in program.calls:
+        target = _target(program, call) if dotted(call.func) == "torch.compile" and call.args else None
+        if target is not None and _is_broken(target[0], broken):
+            walk = _Walk(program, broken)
+            walk.into(target[0], _names_at(program, call, *target))
+            sites.append(_Site(call, walk))
+    yield from _changes(file, program, _sharing(program, sites), names)
+    yield from _changes(file, program, [[site] for site in sites], names)
+
+
+class _Site(NamedTuple):
+    call: ast.Call
+    walk: _Walk
+
+
+def _sharing(program: Program, sites: Sequence[_Site]) -> list[list[_Site]]:
+    """Those of one function that have a region in common, from two on."""
+    groups: list[list[_Site]] = []
+    for site in sites:
+        scope = program.scope_of(site.call)
+        for group in groups:
+            known = {region for other in group for region in other.walk.regions}
+            if program.scope_of(group[0].call) is scope and not known.isdisjoint(site.walk.regions):
+                group.append(site)
+                break
+        else:
+            groups.append([site])
+    return [group for group in groups if len(group) > 1]
+
+
+@dataclass
+class _Walk:
+    """The calls below a function, down to what has no break of its own."""
+
+    program: Program
+    broken: Collection[int]
+
+    def __post_init__(self) -> None:
+        self.regions: dict[Region, None] = {}
+        self.plain: set[int] = set()
+        self.drives = False
+        self._seen: set[tuple[int, str]] = set()
+
+    def into(self, function: Function, names: Mapping[str, str], steps: int = _MOST_STEPS) -> None:
+        """Walk a function that stays plain; `names` says what its own names are called where the whole is compiled."""
+        key = id(function), repr(sorted(names.items()))
+        if key in self._seen or steps <= 0:
+            return
+        self._seen.add(key)
+        self.plain |= _lines(function)
+        self.drives = self.drives or holds(function, ast.While) or any(_method(call) in _DRIVES for call in calls_in(function))
+        names, lists = self._with_aliases(function, dict(names))
+        for call in calls_in(*function.body):
+            self._call(call, function, names, lists, steps)
+
+    def _with_aliases(self, function: Function, names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Also names that the function gives to what it has, and to each item of a list that it loops over."""
+        stored = [node.id for node in nodes_of(ast.Name, *function.body) if isinstance(node.ctx, ast.Store)]
+        for name in set(stored):
+            names.pop(name, None)
+        lists: dict[str, str] = {}
+        for statement in nodes_of(ast.Assign, *function.body):
+            target, value = statement.targets[0], _called(statement.value, names)
+            if isinstance(target, ast.Name) and value is not None and stored.count(target.id) == 1:
+                names[target.id] = value
+        for loop in nodes_of(ast.For, *function.body):
+            items = _called(loop.iter, names)
+            if isinstance(loop.target, ast.Name) and items is not None and stored.count(loop.target.id) == 1:
+                lists[loop.target.id] = items
+        return names, lists
+
+    def _call(self, call: ast.Call, function: Function, names: Mapping[str, str], lists: Mapping[str, str], steps: int) -> None:
+        program = self.program
+        if isinstance(call.func, ast.Name) and call.func.id in program.functions:
+            self._function(program.functions[call.func.id], call, Region("function", call.func.id), "", names, steps)
+            return
+        if isinstance(call.func, ast.Name) and call.func.id in lists:
+            self._item(call, function, lists[call.func.id])
+            return
+        if isinstance(call.func, ast.Attribute):
+            owner = program.kind_of(call.func.value, function)
+            method = program.method(owner, call.func.attr)
+            if method is not None:
+                receiver = _called(call.func.value, names)
+                if receiver is not None:
+                    self._function(method, call, Region("method", f"{receiver}.{method.name}"), receiver, names, steps)
+                return
+        name = _called(call.func, names)
+        kind = program.kind_of(call.func, function)
+        if name is None or kind is None:
+            return
+        entry = program.method(kind, "forward" if program.is_module(kind) else "__call__")
+        if entry is not None and (self._stays(entry) or not program.is_module(kind)):
+            self.into(entry, {"self": name, **self._given(call, entry, names)}, steps - 1)
+        elif program.is_module(kind) and kind not in _UNROLLED and not self._holds_broken(kind):
+            self.regions[Region("module", name)] = None
+
+    def _item(self, call: ast.Call, function: Function, name: str) -> None:
+        """A module of a list whose items all are of one class."""
+        kinds = {self.program.kind_of(part, scope) for part, scope in self._items(call, function)}
+        entries = [self.program.method(kind, "forward") for kind in kinds]
+        if kinds and all(map(self.program.is_module, kinds)) and not any(entry is not None and self._stays(entry) for entry in entries):
+            self.regions[Region("list", name)] = None
+
+    def _items(self, call: ast.Call, function: Function) -> Iterator[tuple[ast.expr, Scope]]:
+        loops = [loop for loop in nodes_of(ast.For, function) if isinstance(loop.target, ast.Name) and dotted(call.func) == loop.target.id]
+        for loop in loops:
+            if not isinstance(loop.iter, ast.Attribute):
+                continue
+            owner = self.program.kind_of(loop.iter.value, function)
+            for value, method in self.program.attributes(owner, loop.iter.attr):
+                if isinstance(value, ast.Call) and dotted(value.func) == "torch.nn.ModuleList" and value.args:
+                    given = value.args[0]
+                    parts = [given.elt] if isinstance(given, ast.GeneratorExp | ast.ListComp) else getattr(given, "elts", [])
+                    yield from ((part, method) for part in parts)
+
+    def _function(self, node: Function, call: ast.Call, region: Region, receiver: str, names: Mapping[str, str], steps: int) -> None:
+        if self._stays(node):
+            mapped = {"self": receiver} if receiver else {}
+            self.into(node, {**mapped, **self._given(call, node, names)}, steps - 1)
+        elif _computes(node):
+            self.regions[region] = None
+
+    def _given(self, call: ast.Call, node: Function, names: Mapping[str, str]) -> dict[str, str]:
+        parameters = [item.arg for item in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        given = {name: _called(argument(call, node, name), names) for name in parameters}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _stays(self, node: Function) -> bool:
+        """Whether a function stays plain: a break stands in it or below it, or it does what plainly breaks."""
+        return _is_broken(node, self.broken) or any(_method(call) in _BREAKS or dotted(call.func) == "print" for call in calls_in(node))
+
+    def _holds_broken(self, kind: str) -> bool:
+        """Whether a container of torch's may hold a module that breaks: one of the file's own does."""
+        if kind not in ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"):
+            return False
+        entries = (self.program.method(name, "forward") for name in self.program.classes)
+        return any(entry is not None and self._stays(entry) for entry in entries)
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _called(node: ast.AST | None, names: Mapping[str, str]) -> str | None:
+    """What a dotted name of the function is called outside of it."""
+    name = None if node is None else dotted(node)
+    if name is None:
+        return None
+    root, dot, rest = name.partition(".")
+    return f"{names[root]}{dot}{rest}" if root in names else None
+
+
+def _lines(node: Function) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _is_broken(node: Function, broken: Collection[int]) -> bool:
+    return not _lines(node).isdisjoint(broken)
+
+
+def _computes(node: Function) -> bool:
+    """Whether a function does enough to be compiled, and can be: it is no generator, and calls torch or a module."""
+    if isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or holds(node, ast.Yield, ast.YieldFrom):
+        return False
+    return any((dotted(call.func) or "").startswith("torch.") for call in calls_in(node)) or len(list(nodes_of(ast.BinOp, node))) > 1
+
+
+def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
+    """The function that a `torch.compile(...)` compiles, and the object that it is a method of (empty: none), as it is written there."""
+    given, scope = call.args[0], program.scope_of(call)
+    name = dotted(given)
+    if name is None:
+        return None
+    if name in program.functions:
+        return program.functions[name], ""
+    if isinstance(given, ast.Attribute):
+        owner = program.kind_of(given.value, scope)
+        method = program.method(owner, given.attr)
+        if method is not None:
+            return method, dotted(given.value) or ""
+    kind = program.kind_of(given, scope)
+    forward = program.method(kind, "forward") if program.is_module(kind) else None
+    return None if forward is None else (forward, name)
+
+
+def _names_at(program: Program, call: ast.Call, target: Function, receiver: str) -> dict[str, str]:
+    """What the names of the compiled function are called where it is compiled: its object, and arguments that all calls give alike."""
+    names = {"self": receiver} if receiver else {}
+    statement, scope = program.statement_of(call), program.scope_of(call)
+    holders = {name for node in getattr(statement, "targets", ()) if (name := dotted(node)) is not None}
+    calls = [node for node in program.calls if dotted(node.func) in holders and program.scope_of(node) is scope]
+    for item in (*target.args.posonlyargs, *target.args.args, *target.args.kwonlyargs):
+        given = {dotted(value) if (value := argument(node, target, item.arg)) is not None else None for node in calls}
+        if len(given) == 1 and None not in given:
+            (name,) = given
+            if name is not None and _is_there(program, name, statement, scope):
+                names[item.arg] = name
+    return names
+
+
+def _is_there(program: Program, name: str, statement: ast.stmt, scope: Scope) -> bool:
+    """Whether a name has its one value before a statement."""
+    root = name.partition(".")[0]
+    inside = [node for node in nodes_of(ast.Name, scope) if node.id == root and isinstance(node.ctx, ast.Store)]
+    inside = [node for node in inside if program.scope_of(node) is scope]
+    if not inside:
+        parameters = [item.arg for item in nodes_of(ast.arg, scope.args)] if isinstance(scope, Function) else []
+        return root in parameters or any(True for _ in program.assigned(root, program.tree))
+    return len(inside) == 1 and inside[0].lineno < statement.lineno and isinstance(program.statement_of(inside[0]), ast.Assign)
+
+
+def _changes(file: str, program: Program, groups: Sequence[Sequence[_Site]], names: ProofNames) -> Iterator[Smaller]:
+    for group in groups:
+        plain = frozenset(line for site in group for line in site.walk.plain)
+        drives = any(site.walk.drives for site in group)
+        found: list[tuple[str, ...]] = []
+        for forms in (("module", "list", "method", "function"), ("module", "list")):
+            edits: list[Edit] = []
+            known: list[Region] = []
+            for site in group:
+                own = [region for region in site.walk.regions if region.form in forms]
+                edits += [_edit(file, program, site.call, [region for region in own if region not in known], names)] if own else []
+                known += [region for region in own if region not in known]
+            called = tuple(region.name for region in known)
+            if called and called not in found:
+                found.append(called)
+                yield Smaller(tuple(edits), called, plain, drives)
+
+
+def _edit(file: str, program: Program, call: ast.Call, regions: Sequence[Region], names: ProofNames) -> Edit:
+    statement = program.statement_of(call)
+    if not isinstance(statement, ast.Assign | ast.Return | ast.Expr | ast.AnnAssign) or len(call.args) != 1:
+        raise EditError("the statement that compiles is no plain assignment")
+    scope = program.scope_of(call)
+    options = [f"{word.arg}={ast.get_source_segment(program.text, word.value)}" for word in call.keywords]
+    if any(word.arg is None for word in call.keywords):
+        raise EditError("`torch.compile` is given options that are not written there")
+    rows = alone(program.text, statement)
+    source = "\n".join(rows)
+    whole, target = (ast.get_source_segment(program.text, node) or "" for node in (call, call.args[0]))
+    if source.count(whole) != 1:
+        raise EditError("the call that compiles is written over several lines")
+    new, seen = (
+        [row for region in regions for row in region.rows(given) if isinstance(scope, Function) or not row.startswith("global ")]
+        for given in (options, [*options, f"{names.apart}=True"])
+    )
+    plain = source.replace(whole, target).splitlines()
+    watched = source.replace(whole, f"{names.watch}({target})").splitlines()
+    _check_globals(program, scope, statement, regions)
+    return Edit(file=file, old=rows, new=(*new, *plain), near=statement.lineno, observed=(*seen, *watched))
+
+
+def _check_globals(program: Program, scope: Scope, statement: ast.stmt, regions: Sequence[Region]) -> None:
+    """Raise EditError where a name that becomes `global` in a function is used there before."""
+    if not isinstance(scope, Function):
+        return
+    named = {region.name for region in regions if region.form == "function"}
+    used = next((node.id for node in nodes_of(ast.Name, scope) if node.id in named and node.lineno < statement.lineno), None)
+    if used is not None:
+        raise EditError(f"`{used}` is used before what calls it is compiled")
+
+
+KINDS = (
+    Kind(
+        slugs=(SLUG,),
+        applied="rule",
+        does="what was compiled whole stays plain Python, and what it calls that has no break is compiled with the same options: modules "
+        "in place, methods and functions by `torch.compile`",
+        asks="the `torch.compile(...)` stands in a plain statement, and what is called has a name there; torch 2.15 for modules",
+        joins=False,
+    ),
+)

@@ -1,0 +1,159 @@
+"""What a compiled driver calls is compiled instead of it: which regions are found, what they are called there, and what is left alone."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from dynadiag.changes.edits import applied
+from dynadiag.changes.smaller_region import ProofNames, Smaller, smaller_regions
+from dynadiag.errors import EditError
+from dynadiag.fix.standing import Standing, why_not_better
+
+NAMES = ProofNames(watch="watch", apart="apart")
+NET = """import torch
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.lin(x).relu()
+
+
+"""
+TRAINER = (
+    NET
+    + """def distance(a, b):
+    return torch.norm(a - b)
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model, self.log = model, []
+
+    def penalty(self, y):
+        return torch.relu(y).sum()
+
+    def step(self, x):
+        y = self.model(x)
+        loss = distance(y, x) + self.penalty(y)
+        loss.backward()
+        return loss
+
+
+def main(backend):
+    trainer = Trainer(Net())
+    step = torch.compile(trainer.step, backend=backend)
+    step(torch.randn(4, 4))
+"""
+)
+
+
+def found(text: str, begin: str) -> list[Smaller]:
+    row = next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith(begin))
+    return list(smaller_regions("a.py", text, {row}, NAMES))
+
+
+def changed(text: str, smaller: Smaller) -> str:
+    for edit in sorted(smaller.edits, key=lambda edit: -(edit.near or 0)):
+        text, _ = applied(text, edit)
+    ast.parse(text)
+    return text
+
+
+def test_module_method_and_function_below_a_driver() -> None:
+    whole, modules = found(TRAINER, "loss.backward")
+    assert set(whole.names) == {"trainer.model", "distance", "trainer.penalty"}
+    assert whole.drives
+    new = changed(TRAINER, whole)
+    assert "    trainer.model.compile(backend=backend)\n" in new
+    assert "    trainer.penalty = torch.compile(trainer.penalty, backend=backend)\n" in new
+    assert "    global distance\n    distance = torch.compile(distance, backend=backend)\n" in new
+    assert "    step = trainer.step\n" in new
+    assert modules.names == ("trainer.model",)
+
+
+def test_proofs_watch_what_was_compiled_and_not_the_regions() -> None:
+    (edit,) = found(TRAINER, "loss.backward")[-1].edits
+    assert edit.observed == ("trainer.model.compile(backend=backend, apart=True)", "step = watch(trainer.step)")
+
+
+def test_an_argument_that_all_calls_give_alike() -> None:
+    text = NET + (
+        "def step(model, x):\n    loss = model(x).sum()\n    loss.backward()\n\n\n"
+        "def main():\n    net = Net()\n    run = torch.compile(step)\n    run(net, torch.randn(4))\n"
+    )
+    (smaller,) = found(text, "loss.backward")
+    assert "    net.compile()\n    run = step\n" in changed(text, smaller)
+    assert not found(text.replace("run(net, ", "run(Net(), "), "loss.backward")
+    assert not found(text.replace("    run = torch", "    net = net.eval()\n    run = torch"), "loss.backward")
+
+
+def test_a_module_that_breaks_itself_stays_plain_and_what_it_calls_is_compiled() -> None:
+    text = NET.replace("return self.lin(x).relu()", "y = self.lin(x)\n        print(y.sum().item())\n        return y") + (
+        "def main():\n    net = Net()\n    fast = torch.compile(net, dynamic=False)\n    fast(torch.randn(4, 4))\n"
+    )
+    (smaller,) = found(text, "print(")
+    assert smaller.names == ("net.lin",)
+    assert "    net.lin.compile(dynamic=False)\n    fast = net\n" in changed(text, smaller)
+
+
+def test_each_module_of_a_list() -> None:
+    text = NET + (
+        "class Stack(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.parts = nn.ModuleList(Net() for _ in range(3))\n\n"
+        "    def forward(self, x):\n        for part in self.parts:\n            x = part(x)\n        print(x.shape)\n"
+        "        return x\n\n\n"
+        "stack = Stack()\nfast = torch.compile(stack)\n"
+    )
+    (smaller,) = found(text, "print(x")
+    assert "for part in stack.parts:\n    part.compile()\nfast = stack\n" in changed(text, smaller)
+
+
+def test_two_drivers_share_their_regions() -> None:
+    text = TRAINER.replace(
+        "\n\ndef main", "\n    def score(self, x):\n        y = self.model(x)\n        y.backward()\n        return y\n\n\ndef main"
+    ).replace("    step(torch", "    score = torch.compile(trainer.score, backend=backend)\n    step(torch")
+    rows = {number for number, line in enumerate(text.splitlines(), start=1) if line.strip() in ("loss.backward()", "y.backward()")}
+    both = next(iter(smaller_regions("a.py", text, rows, NAMES)))
+    new = changed(text, both)
+    assert new.count("trainer.model.compile(") == 1
+    assert "step = trainer.step" in new
+    assert "score = trainer.score" in new
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NET + "net = Net()\nfast = torch.compile(net)\n",  # nothing of it breaks
+        NET + "def f(x, unknown):\n    unknown(x).backward()\n\n\ng = torch.compile(f)\n",  # what it calls is not known
+    ],
+)
+def test_nothing_where_nothing_is_known(text: str) -> None:
+    row = next((number for number, line in enumerate(text.splitlines(), start=1) if "backward" in line), 1)
+    assert not list(smaller_regions("a.py", text, {row}, NAMES))
+
+
+def test_a_name_that_is_used_before_it_would_be_global() -> None:
+    text = TRAINER.replace("    trainer = Trainer", "    first = distance\n    trainer = Trainer")
+    with pytest.raises(EditError, match="is used before"):
+        found(text, "loss.backward")
+
+
+def standing(operators: int, events: int, recompiles: int, warnings: dict[str, str]) -> Standing:
+    counts = {"graph_break_sites": min(events, 1), "graph_break_events": events, "recompiles": recompiles, "fallbacks": 0}
+    return Standing(findings=tuple(warnings), warnings=warnings, counts=counts, compiled=True, operators=operators)
+
+
+def test_what_is_left_of_a_moved_region_counts_in_sum() -> None:
+    before = standing(100, 20, 2, {"a": "GB0123 at line 3 (whole step)"})
+    after = standing(60, 0, 3, {"b": "DR01 at line 9 (sizes)"})
+    assert why_not_better(before, before, after, ["a"], moved=True) is None
+    assert why_not_better(before, before, after, ["a"]) is not None
+    assert "too little" in (why_not_better(before, before, standing(20, 0, 0, {}), ["a"], moved=True) or "")
+    assert "together" in (why_not_better(before, before, standing(90, 0, 22, {}), ["a"], moved=True) or "")
