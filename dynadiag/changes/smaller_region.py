@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dynadiag.changes.edits import Edit, alone
+from dynadiag.changes.edits import Edit
 from dynadiag.changes.kinds import Kind
+from dynadiag.changes.region_edits import ProofNames, Region, edit_at_call, edits_at_decorator, first_caller
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.program import Function, Program, Scope, argument, program_of
@@ -23,31 +24,6 @@ _BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
 _DRIVES = frozenset(("backward", "zero_grad", "step"))
 _UNROLLED = frozenset(("torch.nn.GRU", "torch.nn.LSTM", "torch.nn.RNN"))  # Dynamo leaves them in Python (GB0014, torch 2.11 to 2.15)
 _MOST_STEPS = 6
-
-
-class ProofNames(NamedTuple):
-    """What proofs know by name: what watches a plain function, and the option of a compiled one whose calls are not observed."""
-
-    watch: str
-    apart: str
-
-
-@dataclass(frozen=True)
-class Region:
-    """What can be compiled by itself: a `module`, each module of a `list`, a `method` or a `function`, by its name at `torch.compile`."""
-
-    form: str
-    name: str
-
-    def rows(self, options: Sequence[str]) -> tuple[str, ...]:
-        """The statements that compile it."""
-        given = ", ".join(options)
-        if self.form == "module":
-            return (f"{self.name}.compile({given})",)
-        if self.form == "list":
-            return (f"for part in {self.name}:", f"    part.compile({given})")
-        rows = (f"{self.name} = torch.compile({', '.join((self.name, *options))})",)
-        return rows if self.form == "method" else (f"global {self.name}", *rows)
 
 
 @dataclass(frozen=True)
@@ -69,30 +45,38 @@ def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofN
     Raises EditError where there is such a place and it cannot be changed.
     """
     program = program_of(text)
-    sites: list[_Site] = []
-    for call in program.calls:
-        target = _target(program, call) if dotted(call.func) == "torch.compile" and call.args else None
-        if target is not None and _is_broken(target[0], broken):
-            walk = _Walk(program, broken)
-            walk.into(target[0], _names_at(program, call, *target))
-            sites.append(_Site(call, walk))
-    yield from _changes(file, program, _sharing(program, sites), names)
-    yield from _changes(file, program, [[site] for site in sites], names)
+    sites = [site for site in _sites(program, broken) if _is_broken(site.target, broken)]
+    for site in sites:
+        site.walk.into(site.target, site.names)
+    groups = [*_sharing(program, sites), *([site] for site in sites)]
+    why: EditError | None = None
+    for group in groups:
+        try:
+            yield from _changes(file, program, group, names)
+        except EditError as error:
+            why = why or error
+    if why is not None:
+        raise why
 
 
 class _Site(NamedTuple):
-    call: ast.Call
+    """Where something is compiled: the call or the decorator, what it compiles, and what the names of that are called there."""
+
+    node: ast.expr
+    target: Function
+    names: Mapping[str, str]
     walk: _Walk
+    decorates: bool
 
 
 def _sharing(program: Program, sites: Sequence[_Site]) -> list[list[_Site]]:
     """Those of one function that have a region in common, from two on."""
     groups: list[list[_Site]] = []
     for site in sites:
-        scope = program.scope_of(site.call)
+        scope = program.scope_of(site.node)
         for group in groups:
             known = {region for other in group for region in other.walk.regions}
-            if program.scope_of(group[0].call) is scope and not known.isdisjoint(site.walk.regions):
+            if not site.decorates and program.scope_of(group[0].node) is scope and not known.isdisjoint(site.walk.regions):
                 group.append(site)
                 break
         else:
@@ -128,6 +112,8 @@ class _Walk:
     def _with_aliases(self, function: Function, names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Also names that the function gives to what it has, and to each item of a list that it loops over."""
         stored = [node.id for node in nodes_of(ast.Name, *function.body) if isinstance(node.ctx, ast.Store)]
+        own = {*stored, *(item.arg for item in nodes_of(ast.arg, function.args))}
+        names |= {name: name for name in self.program.global_names if name not in own}
         for name in set(stored):
             names.pop(name, None)
         lists: dict[str, str] = {}
@@ -256,12 +242,34 @@ def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
     return None if forward is None else (forward, name)
 
 
-def _names_at(program: Program, call: ast.Call, target: Function, receiver: str) -> dict[str, str]:
-    """What the names of the compiled function are called where it is compiled: its object, and arguments that all calls give alike."""
-    names = {"self": receiver} if receiver else {}
-    statement, scope = program.statement_of(call), program.scope_of(call)
-    holders = {name for node in getattr(statement, "targets", ()) if (name := dotted(node)) is not None}
-    calls = [node for node in program.calls if dotted(node.func) in holders and program.scope_of(node) is scope]
+def _sites(program: Program, broken: Collection[int]) -> Iterator[_Site]:
+    """All places where a function or a module of the file is compiled."""
+    for call in program.calls:
+        target = _target(program, call) if dotted(call.func) == "torch.compile" and call.args else None
+        if target is not None:
+            statement = program.statement_of(call)
+            holders = {name for node in getattr(statement, "targets", ()) if (name := dotted(node)) is not None}
+            scope = program.scope_of(call)
+            calls = [node for node in program.calls if dotted(node.func) in holders and program.scope_of(node) is scope]
+            function, receiver = target
+            names = _given_alike(program, calls, function, statement, scope) | ({"self": receiver} if receiver else {})
+            yield _Site(call, function, names, _Walk(program, broken), decorates=False)
+    for function in nodes_of(ast.FunctionDef, program.tree):
+        decorator = next((node for node in function.decorator_list if _is_compile(node)), None)
+        if decorator is not None and len(function.decorator_list) == 1:
+            names = {"self": "self"}
+            if program.class_around(function) is None and (first := first_caller(program, function)) is not None:
+                names = _given_alike(program, list(program.callers(function)), function, first, program.scope_of(first))
+            yield _Site(decorator, function, names, _Walk(program, broken), decorates=True)
+
+
+def _is_compile(node: ast.expr) -> bool:
+    return dotted(node.func if isinstance(node, ast.Call) else node) == "torch.compile"
+
+
+def _given_alike(program: Program, calls: Sequence[ast.Call], target: Function, statement: ast.stmt, scope: Scope) -> dict[str, str]:
+    """What parameters are called at a statement, where all calls give the same names for them."""
+    names: dict[str, str] = {}
     for item in (*target.args.posonlyargs, *target.args.args, *target.args.kwonlyargs):
         given = {dotted(value) if (value := argument(node, target, item.arg)) is not None else None for node in calls}
         if len(given) == 1 and None not in given:
@@ -282,55 +290,25 @@ def _is_there(program: Program, name: str, statement: ast.stmt, scope: Scope) ->
     return len(inside) == 1 and inside[0].lineno < statement.lineno and isinstance(program.statement_of(inside[0]), ast.Assign)
 
 
-def _changes(file: str, program: Program, groups: Sequence[Sequence[_Site]], names: ProofNames) -> Iterator[Smaller]:
-    for group in groups:
-        plain = frozenset(line for site in group for line in site.walk.plain)
-        drives = any(site.walk.drives for site in group)
-        found: list[tuple[str, ...]] = []
-        for forms in (("module", "list", "method", "function"), ("module", "list")):
-            edits: list[Edit] = []
-            known: list[Region] = []
-            for site in group:
-                own = [region for region in site.walk.regions if region.form in forms]
-                edits += [_edit(file, program, site.call, [region for region in own if region not in known], names)] if own else []
-                known += [region for region in own if region not in known]
-            called = tuple(region.name for region in known)
-            if called and called not in found:
-                found.append(called)
-                yield Smaller(tuple(edits), called, plain, drives)
-
-
-def _edit(file: str, program: Program, call: ast.Call, regions: Sequence[Region], names: ProofNames) -> Edit:
-    statement = program.statement_of(call)
-    if not isinstance(statement, ast.Assign | ast.Return | ast.Expr | ast.AnnAssign) or len(call.args) != 1:
-        raise EditError("the statement that compiles is no plain assignment")
-    scope = program.scope_of(call)
-    options = [f"{word.arg}={ast.get_source_segment(program.text, word.value)}" for word in call.keywords]
-    if any(word.arg is None for word in call.keywords):
-        raise EditError("`torch.compile` is given options that are not written there")
-    rows = alone(program.text, statement)
-    source = "\n".join(rows)
-    whole, target = (ast.get_source_segment(program.text, node) or "" for node in (call, call.args[0]))
-    if source.count(whole) != 1:
-        raise EditError("the call that compiles is written over several lines")
-    new, seen = (
-        [row for region in regions for row in region.rows(given) if isinstance(scope, Function) or not row.startswith("global ")]
-        for given in (options, [*options, f"{names.apart}=True"])
-    )
-    plain = source.replace(whole, target).splitlines()
-    watched = source.replace(whole, f"{names.watch}({target})").splitlines()
-    _check_globals(program, scope, statement, regions)
-    return Edit(file=file, old=rows, new=(*new, *plain), near=statement.lineno, observed=(*seen, *watched))
-
-
-def _check_globals(program: Program, scope: Scope, statement: ast.stmt, regions: Sequence[Region]) -> None:
-    """Raise EditError where a name that becomes `global` in a function is used there before."""
-    if not isinstance(scope, Function):
-        return
-    named = {region.name for region in regions if region.form == "function"}
-    used = next((node.id for node in nodes_of(ast.Name, scope) if node.id in named and node.lineno < statement.lineno), None)
-    if used is not None:
-        raise EditError(f"`{used}` is used before what calls it is compiled")
+def _changes(file: str, program: Program, group: Sequence[_Site], names: ProofNames) -> Iterator[Smaller]:
+    plain = frozenset(line for site in group for line in site.walk.plain)
+    drives = any(site.walk.drives for site in group)
+    found: list[tuple[str, ...]] = []
+    for forms in (("module", "list", "method", "function"), ("module", "list")):
+        edits: list[Edit] = []
+        known: list[Region] = []
+        for site in group:
+            own = [region for region in site.walk.regions if region.form in forms]
+            new = [region for region in own if region not in known]
+            if own and site.decorates:
+                edits += edits_at_decorator(file, program, site.target, site.node, new, names)
+            elif own and isinstance(site.node, ast.Call):
+                edits.append(edit_at_call(file, program, site.node, new, names))
+            known += new
+        called = tuple(region.name for region in known)
+        if called and called not in found:
+            found.append(called)
+            yield Smaller(tuple(edits), called, plain, drives)
 
 
 KINDS = (
@@ -339,7 +317,7 @@ KINDS = (
         applied="rule",
         does="what was compiled whole stays plain Python, and what it calls that has no break is compiled with the same options: modules "
         "in place, methods and functions by `torch.compile`",
-        asks="the `torch.compile(...)` stands in a plain statement, and what is called has a name there; torch 2.15 for modules",
+        asks="`torch.compile` is a decorator or stands in a plain statement, and what is called has a name there; torch 2.15",
         joins=False,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from dynadiag.changes.edits import Edit, alone
-from dynadiag.changes.smaller_region import ProofNames
+from dynadiag.changes.region_edits import ProofNames
 from dynadiag.errors import EditError
 from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dynadiag.capture.compiled_calls import APART
-from dynadiag.changes import dynamic, hoist, smaller_region, train_step, train_step_edits
+from dynadiag.changes import dynamic, hoist, region_edits, smaller_region, train_step, train_step_edits
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, placed
 from dynadiag.errors import DynadiagError, EditError
@@ -19,7 +19,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
 from dynadiag.source.imports import imports_of
 
-PROOF_NAMES = smaller_region.ProofNames(watch=WATCH, apart=APART)
+PROOF_NAMES = region_edits.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
 
 

@@ -41,6 +41,12 @@ class Program:
         """All calls of the file."""
         return tuple(calls_in(self.tree))
 
+    @cached_property
+    def global_names(self) -> frozenset[str]:
+        """The names that the file itself assigns, once each."""
+        stored = [node.id for node in nodes_of(ast.Name, self.tree) if isinstance(node.ctx, ast.Store) and self.scope_of(node) is self.tree]
+        return frozenset(name for name in stored if stored.count(name) == 1)
+
     def scope_of(self, node: ast.AST) -> Scope:
         """The function around a node, or the file."""
         parent = self.parents.get(node)

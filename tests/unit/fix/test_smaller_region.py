@@ -7,7 +7,8 @@ import ast
 import pytest
 
 from dynadiag.changes.edits import applied
-from dynadiag.changes.smaller_region import ProofNames, Smaller, smaller_regions
+from dynadiag.changes.region_edits import ProofNames
+from dynadiag.changes.smaller_region import Smaller, smaller_regions
 from dynadiag.errors import EditError
 from dynadiag.fix.standing import Standing, why_not_better
 
@@ -157,3 +158,27 @@ def test_what_is_left_of_a_moved_region_counts_in_sum() -> None:
     assert why_not_better(before, before, after, ["a"]) is not None
     assert "too little" in (why_not_better(before, before, standing(20, 0, 0, {}), ["a"], moved=True) or "")
     assert "together" in (why_not_better(before, before, standing(90, 0, 22, {}), ["a"], moved=True) or "")
+
+
+def test_a_decorator_of_a_function_whose_model_is_global() -> None:
+    text = NET + (
+        "model = Net()\n\n\ndef distance(a, b):\n    return torch.norm(a - b)\n\n\n"
+        '@torch.compile(backend="eager")\ndef step(x):\n    loss = distance(model(x), x)\n    loss.backward()\n\n\n'
+        "for _ in range(3):\n    step(torch.randn(4, 4))\n"
+    )
+    whole, modules = found(text, "loss.backward")
+    new = changed(text, whole)
+    assert '@torch.compile(backend="eager")\ndef distance' in new
+    assert "\n\ndef step(x):\n" in new
+    assert 'model.compile(backend="eager")\nfor _ in range(3)' in new
+    assert modules.names == ("model",)
+
+
+def test_a_decorator_of_a_method() -> None:
+    text = TRAINER.replace("    def step", "    @torch.compile\n    def step").replace(
+        "torch.compile(trainer.step, backend=backend)", "trainer.step"
+    )
+    new = changed(text, found(text, "loss.backward")[0])
+    assert "        self.model, self.log = model, []\n        self.model.compile()\n" in new
+    assert "    @torch.compile()\n    def penalty" in new
+    assert "\n\n    def step" in new
