@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit
 from dynadiag.changes.kinds import Kind
+from dynadiag.changes.outlined_part import Part, outlined
 from dynadiag.changes.region_edits import ProofNames, Region, edit_at_call, edits_at_decorator, first_caller
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
@@ -22,6 +23,7 @@ from dynadiag.source.tree import calls_in, holds, nodes_of
 SLUG = "compile-smaller"
 _BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
 _DRIVES = frozenset(("backward", "zero_grad", "step"))
+_UPDATES = frozenset(("append", "update", "extend", "add", "observe"))
 _UNROLLED = frozenset(("torch.nn.GRU", "torch.nn.LSTM", "torch.nn.RNN"))  # Dynamo leaves them in Python (GB0014, torch 2.11 to 2.15)
 _MOST_STEPS = 6
 
@@ -48,6 +50,7 @@ def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofN
     sites = [site for site in _sites(program, broken) if _is_broken(site.target, broken)]
     for site in sites:
         site.walk.into(site.target, site.names)
+    sites = [site if site.decorates else _with_part(file, program, site, broken) for site in sites]
     groups = [*_sharing(program, sites), *([site] for site in sites)]
     why: EditError | None = None
     for group in groups:
@@ -60,13 +63,40 @@ def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofN
 
 
 class _Site(NamedTuple):
-    """Where something is compiled: the call or the decorator, what it compiles, and what the names of that are called there."""
+    """Where something is compiled: the call or the decorator, what it compiles, and what the names of that are called there.
+
+    `part` is the largest part of it without a break, and `beside` what else is then compiled.
+    """
 
     node: ast.expr
     target: Function
     names: Mapping[str, str]
     walk: _Walk
     decorates: bool
+    part: Part | None = None
+    beside: tuple[Region, ...] = ()
+
+    def regions(self, form: str) -> list[Region]:
+        """What can be compiled instead: `part` and what is beside it, `all` that is called, or its `modules`."""
+        if form == "part" and self.part is not None:
+            receiver = self.names.get("self", "")
+            own = Region("method", f"{receiver}.{self.part.name}") if receiver else Region("function", self.part.name)
+            return [own, *self.beside]
+        return [region for region in self.walk.regions if form != "modules" or region.form in ("module", "list")]
+
+
+def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]) -> _Site:
+    calls = [call for call in calls_in(site.target) if _method(call) in _BREAKS | _DRIVES | _UPDATES]
+    left = {*broken, *(row for call in calls for row in range(call.lineno, (call.end_lineno or call.lineno) + 1))}
+    try:
+        part = outlined(file, program, site.target, left)
+    except EditError:
+        return site
+    if part is None:
+        return site
+    walk = _Walk(program, broken)
+    walk.into(site.target, site.names, apart=part.lines)
+    return site._replace(part=part, beside=tuple(walk.regions))
 
 
 def _sharing(program: Program, sites: Sequence[_Site]) -> list[list[_Site]]:
@@ -97,8 +127,10 @@ class _Walk:
         self.drives = False
         self._seen: set[tuple[int, str]] = set()
 
-    def into(self, function: Function, names: Mapping[str, str], steps: int = _MOST_STEPS) -> None:
-        """Walk a function that stays plain; `names` says what its own names are called where the whole is compiled."""
+    def into(self, function: Function, names: Mapping[str, str], steps: int = _MOST_STEPS, apart: Collection[int] = ()) -> None:
+        """Walk a function that stays plain, but for the lines `apart`; `names` says what its own names are called where the whole is
+        compiled.
+        """
         key = id(function), repr(sorted(names.items()))
         if key in self._seen or steps <= 0:
             return
@@ -106,7 +138,7 @@ class _Walk:
         self.plain |= _lines(function)
         self.drives = self.drives or holds(function, ast.While) or any(_method(call) in _DRIVES for call in calls_in(function))
         names, lists = self._with_aliases(function, dict(names))
-        for call in calls_in(*function.body):
+        for call in (call for call in calls_in(*function.body) if call.lineno not in apart):
             self._call(call, function, names, lists, steps)
 
     def _with_aliases(self, function: Function, names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -294,29 +326,33 @@ def _changes(file: str, program: Program, group: Sequence[_Site], names: ProofNa
     plain = frozenset(line for site in group for line in site.walk.plain)
     drives = any(site.walk.drives for site in group)
     found: list[tuple[str, ...]] = []
-    for forms in (("module", "list", "method", "function"), ("module", "list")):
+    for form in ("part", "all", "modules"):
+        if form == "part" and not any(site.part for site in group):
+            continue
         edits: list[Edit] = []
         known: list[Region] = []
         for site in group:
-            own = [region for region in site.walk.regions if region.form in forms]
+            own = site.regions(form)
             new = [region for region in own if region not in known]
             if own and site.decorates:
                 edits += edits_at_decorator(file, program, site.target, site.node, new, names)
             elif own and isinstance(site.node, ast.Call):
                 edits.append(edit_at_call(file, program, site.node, new, names))
+            if form == "part" and site.part is not None:
+                edits += site.part.edits
             known += new
         called = tuple(region.name for region in known)
         if called and called not in found:
             found.append(called)
-            yield Smaller(tuple(edits), called, plain, drives)
+            yield Smaller(tuple(dict.fromkeys(edits)), called, plain, drives)
 
 
 KINDS = (
     Kind(
         slugs=(SLUG,),
         applied="rule",
-        does="what was compiled whole stays plain Python, and what it calls that has no break is compiled with the same options: modules "
-        "in place, methods and functions by `torch.compile`",
+        does="what was compiled whole stays plain Python, and with the same options its largest part without a break is compiled, as a "
+        "function of its own, or what it calls that has no break: modules in place, methods and functions by `torch.compile`",
         asks="`torch.compile` is a decorator or stands in a plain statement, and what is called has a name there; torch 2.15",
         joins=False,
     ),

@@ -55,9 +55,13 @@ def main(backend):
 )
 
 
-def found(text: str, begin: str) -> list[Smaller]:
+def found(text: str, begin: str, *, part: bool = False) -> list[Smaller]:
     row = next(number for number, line in enumerate(text.splitlines(), start=1) if line.strip().startswith(begin))
-    return list(smaller_regions("a.py", text, {row}, NAMES))
+    return [smaller for smaller in smaller_regions("a.py", text, {row}, NAMES) if is_part(smaller) == part]
+
+
+def is_part(smaller: Smaller) -> bool:
+    return any(name.endswith("_compiled_part") for name in smaller.names)
 
 
 def changed(text: str, smaller: Smaller) -> str:
@@ -121,7 +125,7 @@ def test_two_drivers_share_their_regions() -> None:
         "\n\ndef main", "\n    def score(self, x):\n        y = self.model(x)\n        y.backward()\n        return y\n\n\ndef main"
     ).replace("    step(torch", "    score = torch.compile(trainer.score, backend=backend)\n    step(torch")
     rows = {number for number, line in enumerate(text.splitlines(), start=1) if line.strip() in ("loss.backward()", "y.backward()")}
-    both = next(iter(smaller_regions("a.py", text, rows, NAMES)))
+    both = next(smaller for smaller in smaller_regions("a.py", text, rows, NAMES) if not is_part(smaller))
     new = changed(text, both)
     assert new.count("trainer.model.compile(") == 1
     assert "step = trainer.step" in new
@@ -182,3 +186,50 @@ def test_a_decorator_of_a_method() -> None:
     assert "        self.model, self.log = model, []\n        self.model.compile()\n" in new
     assert "    @torch.compile()\n    def penalty" in new
     assert "\n\n    def step" in new
+
+
+def test_the_part_without_a_break_becomes_a_function_of_its_own() -> None:
+    text = TRAINER.replace("        y = self.model(x)\n", "        x = self.crop(x)\n        y = self.model(x)\n").replace(
+        "    def penalty", "    def crop(self, x):\n        return x[:, : random.randint(1, 4)]\n\n    def penalty"
+    )
+    rows = {number for number, line in enumerate(text.splitlines(), start=1) if "loss.backward" in line or "crop(x)" in line}
+    part, *_ = smaller_regions("a.py", text, rows, NAMES)
+    assert part.names == ("trainer.step_compiled_part",)
+    new = changed(text, part)
+    assert (
+        "    def step_compiled_part(self, x):\n        y = self.model(x)\n"
+        "        loss = distance(y, x) + self.penalty(y)\n        return loss\n\n    def step(self, x):\n"
+        "        x = self.crop(x)\n        loss = self.step_compiled_part(x)\n        loss.backward()\n"
+    ) in new
+    assert "    trainer.step_compiled_part = torch.compile(trainer.step_compiled_part, backend=backend)\n" in new
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "results"),
+    [
+        # what is read behind it, in the order of its names; what the loop carries is given and comes back
+        ("    a = torch.relu(x)\n    b = a + torch.sin(x)\n    print(b)\n    return a\n", "x", "a, b"),
+        ("    for _ in range(3):\n        x = torch.relu(x) + torch.sin(x)\n        print(x)\n    return x\n", "x", "x"),
+        ("    x += torch.relu(x) * 2\n    print(x)\n    return x\n", "x", "x"),
+        ("    a = torch.stack([torch.sin(p) for p in x])\n    print(a)\n    return a\n", "x", "a"),
+    ],
+)
+def test_what_a_part_is_given_and_gives(body: str, given: str, results: str) -> None:
+    text = f"import torch\n\n\ndef f(x):\n{body}\n\ng = torch.compile(f)\ng(torch.randn(4))\n"
+    part = found(text, "print(", part=True)[0]
+    assert f"{results} = f_compiled_part({given})" in changed(text, part)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    print(x)\n    return torch.relu(x) + torch.sin(x)\n",  # the result itself is no statement that can be left in its place
+        "    n = max(1, min(len(x), 4)) + 2\n    print(n)\n    return n\n",  # nothing of torch
+        "    x.n = torch.relu(x) + torch.sin(x)\n    print(x)\n    return x\n",  # an attribute is set
+        "    if x.dim():\n        return torch.relu(x) + torch.sin(x)\n    print(x)\n    return x\n",  # it leaves the function
+        "    text = torch.relu(x).describe('''a\n''') + 2\n    print(text)\n    return text\n",  # its lines cannot be moved
+    ],
+)
+def test_what_is_no_part(body: str) -> None:
+    text = f"import torch\n\n\ndef f(x):\n{body}\n\ng = torch.compile(f)\ng(torch.randn(4))\n"
+    assert not found(text, "print(", part=True)
