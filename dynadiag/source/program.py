@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from dynadiag.source.imports import USUAL, make_canonical
+from dynadiag.source.imports import parse_canonical
 from dynadiag.source.line import dotted
 from dynadiag.source.tree import calls_in, nodes_of, parents_in
 
@@ -26,8 +26,7 @@ class Program:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tree = ast.parse(text)
-        make_canonical(self.tree, USUAL)
+        self.tree, _ = parse_canonical(text)
         self.functions = {node.name: node for node in self.tree.body if isinstance(node, Function)}
         self.classes = {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
 
