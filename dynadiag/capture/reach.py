@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import random
 import sys
 import types
@@ -21,7 +22,9 @@ _LONGEST = 2000
 _SCRATCH = ("al",)
 """Lists of an optimizer that are written before they are read: what is left there is no result (`torch/optim/lbfgs.py`, 2.11 to 2.15)."""
 _PLAIN = (bool, int, float, types.NoneType)
-_ATOMS = (str, bytes, complex, types.ModuleType, type, types.BuiltinFunctionType)
+_LOGS = (logging.Filterer, logging.Manager)
+"""A logger leads to all others of the process by its manager, torch's and the recorder's too: that is no state of the program's results."""
+_ATOMS = (str, bytes, complex, types.ModuleType, type, types.BuiltinFunctionType, *_LOGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from dynadiag.capture.compiled_calls import APART, CompiledCalls
 from dynadiag.capture.reach import find_state
 
 FACTOR = 2.0
+logger = logging.getLogger(__name__)
 
 
 class Net(torch.nn.Module):
@@ -49,3 +52,14 @@ def test_a_plain_module_and_a_plain_method_are_watched_and_what_is_apart_is_not(
         calls.stop()
     net(x)
     assert len(seen) == 3
+
+
+def test_a_logger_is_no_state_of_a_step_that_names_it() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        logger.warning("%s", x.shape)
+        return x * FACTOR
+
+    state = find_state(step)
+    assert {name for name in state.slots if name.startswith("logger")} == {"logger"}
+    assert not state.containers
+    assert state.slots["FACTOR"].get() == 2.0
