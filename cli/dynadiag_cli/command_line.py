@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +109,9 @@ class TargetCommand(Command):
         consumed = len(args) - len(rest)
         ctx.meta[MODE] = "command" if rest and consumed and args[consumed - 1] == "--" else "path"
         if len(rest) > 1 and ctx.meta[MODE] == "path" and _names_a_recording(rest[0]):
-            # A recording takes no arguments of its own, so options behind it are ours.
-            args = [*args[:consumed], *rest[1:], rest[0]]
+            # A recording takes no arguments of its own, so options behind it, or behind two of them, are ours.
+            named = list(takewhile(_names_a_recording, rest))
+            args = [*args[:consumed], *rest[len(named) :], *named]
         return super().parse_args(ctx, args)
 
     def _module_flag(self, ctx: Any, args: list[str]) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from typer.main import get_command
 
 from dynadiag import report
 from dynadiag.diff import show as diff_show
@@ -20,6 +21,7 @@ from dynadiag.start import show
 from dynadiag.start.compare import compare
 from dynadiag.start.setting_lines import Source
 from dynadiag.trace import load
+from dynadiag_cli.main import app
 from tests.unit.trace.conftest import LogBuilder
 
 ROOT = Path(__file__).parents[3]
@@ -217,6 +219,14 @@ def test_logs_of_different_programs_are_refused(tmp_path):
     log.write(tmp_path / "new")
     with pytest.raises(NothingFoundError, match="different programs"):
         compare(old, report.build(load(tmp_path / "new")), old_path="old", new_path="new")
+
+
+def test_two_recordings_stay_in_their_order_whatever_follows_them(tmp_path):
+    for name in ("old", "new"):
+        a_start(tmp_path / name)
+    named = [str(tmp_path / "old"), str(tmp_path / "new")]
+    for words in (named, [*named, "--format", "json"], ["--format", "json", *named]):
+        assert get_command(app).commands["start"].make_context("start", list(words)).params["target"] == named
 
 
 def test_texts_from_a_log_stay_texts_and_json_follows_its_schema(two):
