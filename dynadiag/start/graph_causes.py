@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -92,6 +93,9 @@ def _changes(old: Sequence[Node], new: Sequence[Node], run: Run, frame: Frame) -
         if _input_names(old) == _input_names(new):  # else they read the same inputs, which stand in another order
             yield from _rewired(was.reads, now.reads, new, run)
         return
+    if Counter(map(_head, left)) == Counter(map(_head, right)) and list(map(_head, left)) != list(map(_head, right)):
+        yield _operator_cause(old[begin : begin + len(left)], new[begin : begin + len(right)], run, (), "the order of the traced operators")
+        return
     if len(left) != len(right) and max(len(left), len(right)) > _MOST_COMPARED:
         blocks = [("replace", 0, len(left), 0, len(right))]
     elif len(left) == len(right) and all(_head(one) == _head(other) for one, other in zip(left, right, strict=True)):
@@ -144,12 +148,12 @@ def _number_cause(old: str, new: str, node: Node, run: Run, frame: Frame) -> Cau
 _PASS_TENSOR = "Where the number changes from start to start, pass it as a tensor: it is then no part of the compiled code"
 
 
-def _operator_cause(old: Sequence[Node], new: Sequence[Node], run: Run, after: Sequence[Node]) -> Cause:
+def _operator_cause(old: Sequence[Node], new: Sequence[Node], run: Run, after: Sequence[Node], what: str = "the traced operators") -> Cause:
     """Calls that differ, at the line of the first new one; where calls only went, at that of the call that follows."""
     went, came = _names(old), _names(new)
     inputs = [node.name for node in new if node.op == "placeholder"] if not came and not went else []
     node = next((item for item in (*new, *after, *old) if item.location is not None), None)
-    what = f"the graph has other inputs ({', '.join(inputs[:3])})" if inputs else "the traced operators"
+    what = f"the graph has other inputs ({', '.join(inputs[:3])})" if inputs else what
     if not came and not went and not inputs:
         what = "what the graph gives back"
     place = None if node is None else place_of(node.location, run)

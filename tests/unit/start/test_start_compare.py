@@ -118,6 +118,20 @@ def test_an_operator_is_named_at_its_line(two):
     assert told(two(code=graph(call="sin"), parts={"gm": "other"})) == [("operators", "the traced operators: cos -> sin", 4)]
 
 
+def test_operators_in_another_order_are_one_cause(two):
+    swapped = graph().replace(
+        """        mul: "f32[8][1]cpu" = l_x_ * 2.5;  l_x_ = None
+        cos: "f32[8][1]cpu" = mul.cos();  mul = None
+""",
+        """        mul: "f32[8][1]cpu" = l_x_.cos();  l_x_ = None
+        cos: "f32[8][1]cpu" = mul * 2.5;  mul = None
+""",
+    )
+    assert told(two(code=swapped, parts={"gm": "other"})) == [
+        ("operators", "the order of the traced operators: operator.mul, cos -> cos, operator.mul", 4)
+    ]
+
+
 def test_an_input_is_named_as_the_program_does_and_its_graph_is_not_another_cause(two):
     assert told(two(size=16, parts={"gm": "other"})) == [("input", "shape of input `x`: [8] -> [16]", None)]
 
