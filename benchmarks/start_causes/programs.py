@@ -58,7 +58,7 @@ with torch.no_grad():
     compiled(q, k, v)
 print("done")
 """,
-    "signal": """import torch
+    "smoothing": """import torch
 
 
 def smooth(x, weights):
@@ -148,14 +148,14 @@ _TOP = ("import torch\n", "import torch\nimport torch._inductor.config as induct
 PLANTS = (
     Plant(name="number in an attribute", program="mlp", edits=(("self.slope = 0.2", "self.slope = 0.3"),), kind="constant", words=("0.2", "0.3"), line="hidden = torch.where("),
     Plant(name="global number", program="attention", edits=(("TEMPERATURE = 0.7", "TEMPERATURE = 0.9"),), kind="constant", words=("0.7", "0.9", "TEMPERATURE"), line="weights = F.softmax("),
-    Plant(name="number in an expression", program="signal", edits=(("* 1.5", "* 1.25"),), kind="constant", words=("1.5", "1.25"), line="return torch.tanh("),
-    Plant(name="another operator", program="signal", edits=(("torch.tanh(total)", "torch.sigmoid(total)"),), kind="operators", words=("tanh", "sigmoid"), line="return torch.sigmoid("),
+    Plant(name="number in an expression", program="smoothing", edits=(("* 1.5", "* 1.25"),), kind="constant", words=("1.5", "1.25"), line="return torch.tanh("),
+    Plant(name="another operator", program="smoothing", edits=(("torch.tanh(total)", "torch.sigmoid(total)"),), kind="operators", words=("tanh", "sigmoid"), line="return torch.sigmoid("),
     Plant(name="an operator more", program="attention", edits=(("return weights @ v", "return (weights @ v).relu()"),), kind="operators", words=("relu",), line="return (weights @ v).relu()"),
     Plant(name="batch size", program="mlp", edits=(("torch.randn(4, 8)", "torch.randn(6, 8)"),), kind="input", words=("x", "4", "6")),
     Plant(name="sequence length", program="attention", edits=(("HEADS, 6, 8", "HEADS, 7, 8"),), kind="input", words=("q", "6", "7")),
-    Plant(name="dtype of inputs", program="signal", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(3, 10).double()\n"),), kind="input", words=("x", "float32", "float64")),
-    Plant(name="transposed input", program="signal", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(10, 3).t()\n"),), kind="input", words=("x", "stride")),
-    Plant(name="input needs a gradient", program="signal", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(3, 10, requires_grad=True)\n"),), kind="input", words=("x", "requires_grad")),
+    Plant(name="dtype of inputs", program="smoothing", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(3, 10).double()\n"),), kind="input", words=("x", "float32", "float64")),
+    Plant(name="transposed input", program="smoothing", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(10, 3).t()\n"),), kind="input", words=("x", "stride")),
+    Plant(name="input needs a gradient", program="smoothing", edits=(("x = torch.randn(3, 10)\n", "x = torch.randn(3, 10, requires_grad=True)\n"),), kind="input", words=("x", "requires_grad")),
     Plant(name="option by attribute", program="norm", edits=(_TOP, ("model.eval()", "model.eval()\ninductor.max_fusion_size = 12")), kind="option", words=("max_fusion_size", "12"), line="inductor.max_fusion_size = 12"),
     Plant(name="option of torch.compile", program="norm", edits=(("torch.compile(model)", 'torch.compile(model, options={"epilogue_fusion": False})'),), kind="option", words=("epilogue_fusion", "False"), line="run = torch.compile("),
     Plant(name="option by variable", program="norm", variables={"TORCHINDUCTOR_CPP_WRAPPER": "1"}, kind="option", words=("cpp_wrapper", "TORCHINDUCTOR_CPP_WRAPPER")),
@@ -165,14 +165,14 @@ PLANTS = (
     Plant(name="threads by variable", program="norm", variables={"OMP_NUM_THREADS": "2"}, kind="setting", words=("thread", "OMP_NUM_THREADS")),
     Plant(name="a pass without uuid", program="attention", edits=(_TOP, ("HEADS = 2", "inductor.post_grad_custom_post_pass = lambda graph: None\nHEADS = 2")), kind="custom_pass", words=("uuid",), line="inductor.post_grad_custom_post_pass"),
     Plant(name="another folder", program="norm", between="another folder", kind="cache_folder", words=("folder",)),
-    Plant(name="emptied folder", program="signal", between="empty the folder", kind="entry_gone", words=("entry",)),
-    Plant(name="caches off", program="signal", variables={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, kind="caches_off", words=("TORCHINDUCTOR_FORCE_DISABLE_CACHES",)),
+    Plant(name="emptied folder", program="smoothing", between="empty the folder", kind="entry_gone", words=("entry",)),
+    Plant(name="caches off", program="smoothing", variables={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, kind="caches_off", words=("TORCHINDUCTOR_FORCE_DISABLE_CACHES",)),
     Plant(name="random number", program="attention", both=(("import torch\n", "import random\nimport torch\n"), ("TEMPERATURE = 0.7", "TEMPERATURE = random.random() + 0.1")), kind="per_process", words=("TEMPERATURE",), line="weights = F.softmax("),
-    Plant(name="order of a set", program="signal", both=(("for power in (1, 2, 3):", "for power in [int(name[-1]) for name in {'p1', 'p2', 'p3'}]:"),), kind="hash_order", words=("PYTHONHASHSEED",)),
+    Plant(name="order of a set", program="smoothing", both=(("for power in (1, 2, 3):", "for power in [int(name[-1]) for name in {'p1', 'p2', 'p3'}]:"),), kind="hash_order", words=("PYTHONHASHSEED",)),
     Plant(name="gradients on", program="attention", edits=(("with torch.no_grad():", "q.requires_grad_()\nif True:"),), kind="input", words=("q", "requires_grad")),
     Plant(name="width of a layer", program="mlp", edits=(("width=16", "width=24"),), kind="input", words=("up", "16", "24")),
     Plant(name="epsilon of a layer", program="norm", edits=(("eps=1e-5", "eps=1e-6"),), kind="constant", words=("1e-05", "1e-06")),
-    Plant(name="dynamic shapes", program="signal", edits=(("@torch.compile\ndef pipeline", "@torch.compile(dynamic=True)\ndef pipeline"),), kind="dynamic", words=("x",)),
+    Plant(name="dynamic shapes", program="smoothing", edits=(("@torch.compile\ndef pipeline", "@torch.compile(dynamic=True)\ndef pipeline"),), kind="dynamic", words=("x",)),
     Plant(name="a removed operator", program="norm", edits=((" nn.GELU(),", ""),), kind="operators", words=("gelu",)),
     Plant(name="default dtype", program="mlp", edits=(("torch.manual_seed(0)", "torch.set_default_dtype(torch.float64)\ntorch.manual_seed(0)"),), kind="setting", words=("float64",), line="torch.set_default_dtype(torch.float64)"),
     Plant(name="autocast", program="norm", edits=(("with torch.no_grad():", 'with torch.no_grad(), torch.autocast("cpu"):'),), kind="setting", words=("autocast",), line="torch.autocast("),
