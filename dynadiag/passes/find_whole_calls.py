@@ -15,7 +15,7 @@ from dynadiag.model.parity import NotCompared, WholeCall, WholeCalls
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
-from dynadiag.passes.parity_calls import in_words
+from dynadiag.passes.parity_calls import in_words, wrong_things
 from dynadiag.passes.whole_call_causes import CallPlace, WholeCause, cause_of, clauses_of, named, names_of
 
 WHOLE_CALL_CODES = (codes.WHOLE_CALL_DIFFERS, codes.USED_AGAIN_THOUGH_CHANGED)
@@ -27,9 +27,9 @@ Key = tuple[object, ...]
 def find_whole_calls(run: Run) -> PassResult:
     """One finding for each cause and callable; none for a call of which a graph alone was seen to differ, unless the state explains it."""
     in_graphs = {
-        (call.process, *call.whole)
-        for call in run.parity
-        if call.whole is not None and any(difference.kind != "stride" for difference in call.differences)
+        (wrong.call.process, *wrong.call.whole)
+        for wrong in wrong_things(run)
+        if wrong.call.whole is not None and wrong.difference.kind != "stride"
     }
     asked: dict[tuple[int, int], list[WholeCall]] = {}
     groups: dict[Key, list[WholeCall]] = {}

@@ -136,6 +136,10 @@ class CallPlace:
         for name in cause.names:
             end = re.escape(self.name(name).rpartition(".")[2])
             yield rf"\b{end}\.(append|appendleft|extend|insert)\("
+        if cause.kind == "dynamo":
+            yield r"\bis_(dynamo_)?compiling\("
+        if any("generator" in difference.eager for difference in differences):
+            yield r"\byield\b"
         for difference in differences:
             name = re.escape(self.name(difference.name).rpartition(".")[2])
             if difference.kind == "version":
@@ -146,9 +150,12 @@ class CallPlace:
                 yield rf"\b{name}\b"
 
     def _returned(self, differences: Sequence[Difference]) -> int | None:
-        """The line of the only `return` where an output differs."""
+        """The last `return` where an output differs; where the call raised, what stands in its `try`."""
         assert self._recorded is not None
         function = parse_function(self._recorded.text)
+        tries = [] if function is None else list(function.nodes(ast.Try))
+        if tries and any(difference.where == "call" for difference in differences):
+            return tries[0].body[0].lineno - 1
         returns = [] if function is None else list(function.nodes(ast.Return))
         outputs = any(difference.where in ("output", "gradient") for difference in differences)
         return returns[-1].lineno - 1 if outputs and returns else None

@@ -102,6 +102,26 @@ def test_a_call_of_which_a_graph_differs_in_strides_alone_is_still_told():
     assert len(find_whole_calls(run(CALL, graphs=(graph,))).findings) == 1
 
 
+def test_a_call_that_raises_is_told_at_its_try_also_where_the_graph_raised_in_eager_too():
+    text = "def step(x):\n    try:\n        return torch.linalg.inv(x)\n    except RuntimeError:\n        return x\n"
+    raises = Difference(kind="raises", where="call", index=0, name="the call", eager="nothing", compiled="LinAlgError: singular")
+    both = replace(raises, kind="both_raise")
+    graph = ParityCall(process=0, frame=None, graph=0, call=2, verdict="not_compared", differences=(both,), whole=(1, 2))
+    call = replace(CALL, differences=(raises,), right_when={"anew": False, "eager": False})
+    told = replace(run(call, graphs=(graph,)), functions=(SourceFunction(file=FILE, line=6, name="step", text=text),))
+    (finding,) = find_whole_calls(told).findings
+    assert (finding.code, finding.where.line) == ("DM48", 8)
+    assert "the compiled call raised LinAlgError: singular; in eager it does not" in finding.why
+
+
+def test_a_generator_is_told_at_its_yield():
+    text = "def parts(x):\n    log.append(1)\n    yield x\n"
+    kinds = Difference(kind="state", where="output", index=0, name="the result", eager="generator of 1", compiled="tuple_iterator of 1")
+    told = replace(run(replace(CALL, differences=(kinds,))), functions=(SourceFunction(file=FILE, line=6, name="parts", text=text),))
+    (finding,) = find_whole_calls(told).findings
+    assert finding.where.line == 8
+
+
 def test_what_was_compared_is_counted():
     calls = (replace(CALL, verdict="equal"), replace(CALL, verdict="rounding", unsteady=1), CALL)
     not_compared = (replace(CALL, verdict="not_compared", why="another thread runs"), replace(CALL, verdict="not_compared", why="CUDA"))
