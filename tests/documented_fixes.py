@@ -103,6 +103,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "log-while-tracing": (ONCE, _said("logger.")),
     "warn-while-tracing": (WARNING, _said("warnings.")),
     "capture-scalar-outputs": (CAPTURE, _option("capture_scalar_outputs")),
+    "trace-autograd-ops": (CAPTURE, _option("trace_autograd_ops")),
     "capture-dynamic-output-shape-ops": (CAPTURE, _option("capture_dynamic_output_shape_ops")),
 }
 

@@ -10,7 +10,7 @@ import ast
 import libcst as cst
 
 from dynadiag.changes.edits import Edit, alone, with_value
-from dynadiag.changes.kinds import IMPORTS_TORCH, Kind
+from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
 from dynadiag.source.imports import imports_torch, parse_canonical
 from dynadiag.source.torch_names import REDUCTIONS
@@ -67,11 +67,5 @@ KINDS = (
         does="in a library: a tensor of one number that is used as a size is read where it is made (`n = x.max().item()`) and captured; a "
         "number that an `if` asks for is read outside of the graph as before",
         asks="one line of the module makes it, by a reduction without arguments",
-    ),
-    Kind(
-        slugs=("capture-scalar-outputs", "capture-dynamic-output-shape-ops"),
-        applied="rule",
-        does="the option of `torch._dynamo.config`: in a library, and for lines of your own for which nothing is advised",
-        asks=IMPORTS_TORCH,
     ),
 )

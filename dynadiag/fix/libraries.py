@@ -16,6 +16,7 @@ from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, Span, dedented, placed
 from dynadiag.changes.kinds import CAPTURES, kind_of
+from dynadiag.changes.named_option import options_for
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once, read_outside
@@ -81,9 +82,9 @@ def own_lines(finding: Finding, report: Report, sources: Sources, whys: list[str
         with suppress(DynadiagError):
             # Most lines are none of these: the report's own reason says more.
             yield from _on_data(site, finding.fingerprint, *sources.text(place.file), place.line, report, [])
-        if site.category in CAPTURES and not any(kind_of(advice.slug).is_safe_advice for advice in finding.fix):
+        for option in () if any(kind_of(advice.slug).is_safe_advice for advice in finding.fix) else options_for(site):
             try:
-                yield _captured(site, finding.fingerprint, sources, "Capture what is read of tensors, which no advice is for")
+                yield _traced(option, finding.fingerprint, sources, f"Let Dynamo trace the line with `{option}`, which no advice is for")
             except DynadiagError as error:
                 whys.append(f"no option can be set: {error.message}")
 
@@ -150,11 +151,10 @@ def _changed(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool
 def _with_option(site: GraphBreak, report: Report, sources: Sources, *, unsafe: bool) -> Iterator[Candidate]:
     if site.category not in CAPTURES:
         raise EditError("no option of torch ends it")
-    yield _captured(site, site.fingerprint, sources, "Capture what a library reads of tensors")
+    yield _traced(CAPTURES[site.category], site.fingerprint, sources, "Capture what a library reads of tensors")
 
 
-def _captured(site: GraphBreak, cure: str, sources: Sources, text: str) -> Candidate:
-    option = CAPTURES[site.category]
+def _traced(option: str, cure: str, sources: Sources, text: str) -> Candidate:
     edit, span = _option(option, sources)
     return Candidate(id="", slug=option.replace("_", "-"), text=text, edits=(edit,), spans=(span,), cures=(cure,))
 

@@ -70,24 +70,22 @@ class Search:
         return verdict is not None and verdict.by_findings and candidate not in self.kept
 
     def _try_at_once(self, left: Sequence[Candidate], now: Standing) -> None:
-        """Try together what fails one by one: of three numbers that are read, each alone leaves the recompiles of the others."""
-        cured: set[str] = set()
-        chosen: list[Candidate] = []
-        for candidate in left:
-            if cured.isdisjoint(candidate.cures):  # the first for each finding
-                chosen.append(candidate)
-                cured.update(candidate.cures)
-        if len(chosen) < 2 or time.monotonic() > self.until:
-            return
-        self.say(f"proving {len(chosen)} changes at once that fail one by one")
-        try:
-            verdict = self._ask([*self.kept, *chosen], chosen, now)
-        except EditError:
-            return
-        if verdict.proven:
-            self.kept += chosen
-            for item in chosen:
-                self.tried[item.id] = Tried(candidate=item, kept=True, why=None, verdict=verdict)
+        """Try together what fails one by one, options first: of three numbers that are read, each alone leaves the others' recompiles."""
+        options = [candidate for candidate in left if candidate.is_option]
+        first = _first_of_each(left)
+        for chosen in (options, first) if options != first else (first,):
+            if len(chosen) < 2 or time.monotonic() > self.until:
+                continue
+            self.say(f"proving {len(chosen)} changes at once that fail one by one")
+            try:
+                verdict = self._ask([*self.kept, *chosen], chosen, now)
+            except EditError:
+                continue
+            if verdict.proven:
+                self.kept += chosen
+                for item in chosen:
+                    self.tried[item.id] = Tried(candidate=item, kept=True, why=None, verdict=verdict)
+                return
 
     def _try_alone(self, candidate: Candidate, first: Standing) -> None:
         """Keep what is right alone on the script's own data, where no change before it cures the same."""
@@ -213,3 +211,14 @@ class Search:
             if verdict.proven:
                 return
             self._leave(self.kept.pop(), f"together with the other changes: {verdict.why}")
+
+
+def _first_of_each(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The first for each finding."""
+    cured: set[str] = set()
+    chosen: list[Candidate] = []
+    for candidate in candidates:
+        if cured.isdisjoint(candidate.cures):
+            chosen.append(candidate)
+            cured.update(candidate.cures)
+    return chosen

@@ -171,3 +171,12 @@ def test_the_same_recompiles_are_not_new_where_another_line_asks_for_them(was, n
     before, after = (replace(standing("a", name), warnings={name: words}) for name, words in (("old", was), ("other", now)))
     why = why_not_better(before, before, replace(after, findings=("other",)), ["a"])
     assert why == (f"a new finding: {now}" if is_new else None)
+
+
+def test_options_that_fail_one_by_one_are_tried_together_before_all_else() -> None:
+    options = [replace(change(number), edits=(Edit(file=FILE, old=(), new=(f"{number}",), near=number),)) for number in (2, 3)]
+    options = [replace(item, spans=(Span(number, number),)) for item, number in zip(options, (2, 3), strict=True)]
+    prover = Answers(hidden={"a", "b", "c", "abc"})
+    found = Search(prover=prover, until=float("inf"), say=lambda text: None)  # type: ignore[arg-type]
+    found.try_all([change(1), *options])
+    assert [item.slug for item in found.kept] == ["b", "c"]
