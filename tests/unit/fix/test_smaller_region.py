@@ -160,7 +160,7 @@ def test_what_is_left_of_a_moved_region_counts_in_sum() -> None:
     after = standing(60, 0, 3, {"b": "DR01 at line 9 (sizes)"})
     assert why_not_better(before, before, after, ["a"], moved=True) is None
     assert why_not_better(before, before, after, ["a"]) is not None
-    assert "too little" in (why_not_better(before, before, standing(20, 0, 0, {}), ["a"], moved=True) or "")
+    assert "too little" in (why_not_better(before, before, standing(9, 0, 0, {}), ["a"], moved=True) or "")
     assert "together" in (why_not_better(before, before, standing(90, 0, 22, {}), ["a"], moved=True) or "")
 
 
