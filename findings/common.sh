@@ -13,10 +13,8 @@ done
 export TORCHINDUCTOR_CACHE_DIR=$work/inductor
 
 install() {
-    local environment=$work/environment
-    if [ -n "${FINDINGS_ENVIRONMENTS:-}" ]; then
-        environment=$FINDINGS_ENVIRONMENTS/$(printf '%s\n' "$@" | sort | sha256sum | cut -c1-16)
-    fi
+    local environment
+    environment=${FINDINGS_ENVIRONMENTS:-$work}/$(printf '%s\n' "$@" | sort | sha256sum | cut -c1-16)
     python=$environment/bin/python
     if [ -e "$environment/installed" ]; then
         return

@@ -2,8 +2,8 @@
 # torch 2.15.0, munch 4.0.0, python-box 8.0.0, addict 2.4.0.
 # Guess: a dictionary with attribute access makes no difference to Dynamo, or breaks the graph where it is read.
 # Seen:  it depends on the library. With addict the function is one graph. With python-box (compiled with Cython), and with a Munch inside of
-#        a Munch, nothing of the function is compiled, no break is counted and no warning appears: no graph reaches the backend. Only
-#        fullgraph=True raises Unsupported.
+#        a Munch, nothing of the function is compiled: no graph reaches the backend, counters["graph_break"] stays empty, and no warning
+#        appears. Only fullgraph=True raises Unsupported.
 # Met by: models that keep their configuration as self.cfg and read it in forward().
 . "$(dirname "$0")/common.sh"
 install torch==2.15.0 munch==4.0.0 python-box==8.0.0 addict==2.4.0

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # torch 2.15.0.
 # Guess: torch.func.vmap, grad, jvp or jacrev of a compiled module run its compiled code, or raise.
-# Seen:  they run it in eager: nothing compiled is called, there is no warning, and the results are right. The same holds inside of
+# Seen:  with backend "inductor", "aot_eager" or a function they run it in eager: nothing compiled is called, no graph is made, there is no
+#        warning, and the results are right. With backend="eager" there is a graph, so that backend does not show it. The same holds inside of
 #        torch.autograd.forward_ad.dual_level(). torch.compile around the transform compiles; so does torch.autograd.functional.jacobian.
 # Met by: physics-informed losses, per-sample gradients and Jacobians of a model that was compiled first: compile brings nothing there.
 . "$(dirname "$0")/common.sh"
 install torch==2.15.0
 run_program <<'PROGRAM'
 import torch
+from torch._dynamo.utils import counters
 from torch.autograd import forward_ad, functional
 from torch.func import grad, jacrev, jvp, vmap
 
@@ -44,9 +46,17 @@ for name, use in WAYS.items():
     calls.clear()
     use(torch.compile(layer, backend=count))
     seen[name] = len(calls)
+graphs = {}
+for backend in ("eager", "aot_eager", "inductor"):
+    torch._dynamo.reset()
+    counters.clear()
+    vmap(torch.compile(layer, backend=backend))(x)
+    graphs[backend] = counters["stats"].get("unique_graphs", 0)
 torch._dynamo.reset()
 calls.clear()
 torch.compile(lambda x: vmap(layer)(x), backend=count)(x)
+print("graphs of vmap:", graphs)
+assert graphs == {"eager": 1, "aot_eager": 0, "inductor": 0}
 print("compiled calls:", seen, "compile around vmap:", len(calls))
 assert seen == {name: int(name in ("plain", "autograd.functional.jacobian")) for name in WAYS}
 assert len(calls) == 1

@@ -23,11 +23,10 @@ def test_a_finding_states_guess_and_behaviour_and_pins_what_it_installs(script: 
     text = script.read_text("utf-8")
     head = text.partition('. "$(dirname "$0")/common.sh"')[0]
     assert head != text and all(f"\n# {word}: " in head for word in ("Guess", "Seen", "Met by"))
-    (installed,) = re.findall(r"^install (.+)$", text, re.MULTILINE)
-    pins = installed.split()
-    assert all(re.fullmatch(r"[a-z][a-z0-9-]*==[0-9.]+", pin) for pin in pins)
+    pins = [pin for line in re.findall(r"^install (.+)$", text, re.MULTILINE) for pin in line.split()]
+    assert pins and all(re.fullmatch(r"[a-z][a-z0-9-]*==[0-9.]+", pin) for pin in pins)
     rows = {name: versions for name, _, versions in LISTED.findall((FOLDER / "README.md").read_text("utf-8"))}
-    torch_pin = next(pin for pin in pins if pin.startswith("torch=="))
-    assert torch_pin.replace("==", " ") in head and torch_pin.replace("==", " ") in rows[script.stem]
+    versions = [pin.partition("==")[2] for pin in pins if pin.startswith("torch==")]
+    assert versions and all(version in head and version in rows[script.stem] for version in versions)
     assert re.search(r"assert |raise SystemExit|^\[ ", text, re.MULTILINE), "nothing that can fail"
     assert "dynadiag" not in text and "://" not in text
