@@ -151,3 +151,13 @@ def test_a_right_norm_is_no_fault(dtype, most):
     entry = examined(norm, normal(32, 48, dtype=dtype), normal(48, dtype=dtype))
     assert entry["status"] in ("equal", "rounding")
     assert all(row["error"] <= most * row["rounding"] for row in entry.get("operators", ()) if row["error"] is not None)
+
+
+def test_a_value_that_a_kernel_keeps_wider_than_it_stores_it_explains_what_an_exponential_makes_of_it():
+    def steep(x, y):
+        return (x / (y * y + 0.01)).expm1()
+
+    x = torch.linspace(-0.8, 0.8, 480).reshape(12, 40).to(torch.bfloat16)
+    entry = examined(steep, x, torch.zeros(40, dtype=torch.bfloat16) + 0.001)
+    assert entry["status"] == "rounding"
+    assert [row["fault"] for row in entry["operators"]] == [None] * len(entry["operators"])
