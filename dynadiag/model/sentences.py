@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -157,13 +158,21 @@ def short_place(location: Location | None) -> str:
     return name if location.line is None else f"{name}:{location.line}"
 
 
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
+
+
 def excerpt(text: str, limit: int) -> str:
-    """The text on one line; one that is longer than `limit` ends with "..." behind its last whole word."""
+    """The text on one line; of a longer one than `limit` the beginning up to a whole word, "...", and the last sentence if it is short.
+
+    An error of torch's says in its last sentence what to do.
+    """
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
-    kept, _, cut = line[: limit - 2].rpartition(" ")
-    return f"{kept or cut[: limit - 4]} ..."
+    *others, last = _SENTENCE_END.split(line)
+    end = f" {last}" if others and len(last) < limit // 2 else ""
+    kept, _, cut = line[: limit - 2 - len(end)].rpartition(" ")
+    return f"{kept or cut[: limit - 4 - len(end)]} ...{end}"
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def advice_of(found: Overwritten) -> tuple[Advice, ...]:
     return overwritten_advice(made, read, found.calls, is_gradient=found.is_gradient, reads_own=found.reads_own)
 
 
-_LONGEST = 400
+_LONGEST = 360
 _NOT_TRIED = Basis("Whether the program works without torch.compile was not tried")
 _NO_TRY = Cause("A graph contains no `try`, and its operators run when the function has left it")
 # What runs around and inside a compiled call, but not the two files that only pass a call on to the user's own function.

@@ -24,4 +24,9 @@ def test_a_long_text_ends_behind_a_whole_word():
     said = "To prevent overwriting, clone the tensor outside of torch.compile()"
     assert excerpt(said, len(said)) == excerpt(f"  {said}\n", 200) == said
     assert excerpt(said, 30) == "To prevent overwriting, ..."
+    cure = "You can fix this by cloning it."
+    assert (
+        excerpt(f"The output is a view of a tensor that was modified in place. {cure}", 70)
+        == f"The output is a view of a tensor ... {cure}"
+    )
     assert excerpt("x" * 50, 20) == f"{'x' * 16} ..."
