@@ -51,8 +51,6 @@ def reason(cause: Cause) -> str | None:
         return _LIGHTNING
     if cause.kind in ("value", "type") and "None" in cause.values and len(cause.values) == _TWO:
         return _NONE
-    if cause.kind == "value" and _MOMENTUM.search(cause.source) is not None:
-        return _CYCLED
     if cause.kind == "value" and cause.source.endswith(".training"):
         return "Training and evaluation are two programs, with one version each."
     if cause.kind == "size":
@@ -82,12 +80,6 @@ _FLOAT = re.compile(r"-?\d+\.\d[\de+-]*")
 _LIGHTNING = (
     "Lightning's own state changes with each step, also because of `self.log`: compile the network inside the LightningModule, not the "
     "LightningModule."
-)
-# `torch/optim/lr_scheduler.py`, 2.11 to 2.15.
-_MOMENTUM = re.compile(r"\.param_groups\[\d+\]\[['\"](?:momentum['\"]\]|betas['\"]\]\[0\])$")
-_CYCLED = (
-    "Each value of it takes its own compiled version. The schedulers OneCycleLR and CyclicLR change it with each step: created with "
-    "`cycle_momentum=False` they leave it constant, which is another training."
 )
 _NONE = "With it and without it (None) are two programs, with one version each."
 _SMALL = "torch compiles the sizes 0 and 1 separately: one extra version, not one per call."

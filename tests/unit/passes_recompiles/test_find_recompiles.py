@@ -478,7 +478,8 @@ def test_a_momentum_that_schedulers_cycle_is_said_to_be_theirs(builders):
         [f"0/{i}: self.param_groups[0]['betas'][0] == 0.9{i}  # for group in self.param_groups:  # adam.py:230 in step"] for i in range(3)
     ]
     (finding,) = find_recompiles(builders.recompiled(*events)).findings
-    assert "created with `cycle_momentum=False` they leave it constant" in finding.why
+    (advice,) = finding.fix
+    assert advice.slug == "constant-momentum" and "with `cycle_momentum=False` only the learning rate changes" in advice.text
 
 
 @pytest.mark.parametrize(("values", "told"), [(("0.0", "0.5", "1.0"), True), (("0", "1", "2"), False)])
