@@ -19,7 +19,7 @@ class Solver:
 def main():
     torch.manual_seed(0)
     solver = Solver()
-    run = torch.compile(solver.run)
+    run = torch.compile(solver.run, backend="aot_eager")
     for _ in range(3):
         u, n = run(torch.randn(32), 0.05)
     print(f"{u.abs().sum().item():.5f} {n}")
