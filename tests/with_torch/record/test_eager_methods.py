@@ -115,7 +115,7 @@ def test_what_a_part_of_a_compiled_module_runs_is_counted_and_its_calls_are_as_t
     assert (loss.where.code, loss.severity) == ('net.loss(x, **{"scale": 2}).backward()', "warning")
     assert loss.fix[0].after == 'net.loss = torch.compile(net.loss, backend="eager")'
     assert loss.why.startswith("Called 4 times. One of these calls was counted: it ran 4 operators, none of them compiled")
-    assert findings["Net.head"].fix[0].after == "head = torch.compile(net.head)"
+    assert findings["Net.head"].fix[0].after == 'head = torch.compile(net.head, backend="eager")'
     work = compiled_work(run)
     assert work.eager == tuple(sorted(counted))
     assert "and of Net.body, Net.fails" in wording.compiled_work(work)
