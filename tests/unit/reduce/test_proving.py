@@ -79,7 +79,7 @@ def test_torchs_own_minifier_does_not_begin_in_a_question(monkeypatch, tmp_path)
     """With it a failure comes wrapped, and of layers that pass another failure is told."""
     for name in DROPPED:
         monkeypatch.setenv(name, "aot")
-    assert not set(DROPPED) & set(session._environment(tmp_path))
+    assert not set(DROPPED) & set(session.worker_environment(tmp_path))
     assert {"TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL"} < set(DROPPED)
     look = f"import os; print(sorted(set(os.environ) & set({DROPPED!r})))"
     assert run_fresh(look, timeout_s=600) == (0, "[]\n")

@@ -133,11 +133,11 @@ def test_nothing_is_remembered_outside():
 
 def test_the_worker_keeps_libraries_until_its_end(tmp_path):
     (tmp_path / "kernels-left").mkdir()
-    with worker._kernels_kept(tmp_path):
+    with worker.kernels_kept(tmp_path):
         (folder,) = tmp_path.iterdir()
         assert folder.name.startswith("kernels-") and folder.name != "kernels-left" and builder.subprocess is not subprocess
     assert list(tmp_path.iterdir()) == [] and builder.subprocess is subprocess
-    with worker._kernels_kept(tmp_path / "not there"):
+    with worker.kernels_kept(tmp_path / "not there"):
         assert builder.subprocess is subprocess
 
 
