@@ -18,10 +18,12 @@ def verdict(parity: Parity) -> str:
             "no call of a graph could be compared with eager" if parity.not_compared else "no compiled graph was called"
         )
     gradients = parity.gradients_equal + parity.gradients_different
-    backwards = f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal, {parity.gradients_different} different"
+    backwards = (
+        f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal within rounding, {parity.gradients_different} different"
+    )
     return (
         f"{_whole(parity)}{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
-        f"{parity.calls_equal} equal, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"
+        f"{parity.calls_equal} equal within rounding, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"
     )
 
 
@@ -72,6 +74,8 @@ def details(parity: Parity) -> Iterator[str]:
         if parity.whole_calls.unsteady:
             yield f"{plural(parity.whole_calls.unsteady, 'value')} that eager itself does not give twice: not compared"
         yield "what a call prints was not compared"
+        if parity.whole_calls.rounding:
+            yield "where values within rounding first leave eager's, and what ends it: `dynadiag numerics`"
     for not_compared in parity.not_compared:
         yield f"{plural(not_compared.graphs, 'graph')} not compared: {clean(not_compared.why, limit=300)}"
     if parity.no_backward:

@@ -161,3 +161,12 @@ def test_a_value_that_a_kernel_keeps_wider_than_it_stores_it_explains_what_an_ex
     entry = examined(steep, x, torch.zeros(40, dtype=torch.bfloat16) + 0.001)
     assert entry["status"] == "rounding"
     assert [row["fault"] for row in entry["operators"]] == [None] * len(entry["operators"])
+
+
+def test_a_cast_that_the_compiler_drops_between_two_operators_is_no_fault():
+    def loss(logits, scale):
+        return torch.nn.functional.cross_entropy(logits * scale, torch.arange(logits.shape[0]) % logits.shape[1])
+
+    entry = examined(loss, normal(12, 40, dtype=torch.bfloat16, grad=True), normal(40, dtype=torch.bfloat16))
+    assert entry["status"] in ("rounding", "equal")
+    assert all(row["fault"] is None for row in entry.get("operators", ()))
