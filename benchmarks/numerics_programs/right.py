@@ -65,7 +65,7 @@ class Recurrence(nn.Module):
 
 
 def loss(logits: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits * scale, torch.arange(logits.shape[0]) % logits.shape[1])
+    return F.cross_entropy(logits * scale, torch.arange(logits.shape[0], device=logits.device) % logits.shape[1])
 
 
 def cancellation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

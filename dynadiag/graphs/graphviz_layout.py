@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -110,7 +109,7 @@ class _Process:
         program = [shutil.which("dot") or "dot"] if self._engine == "dot" else []
         root = str(Path(dynadiag.__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), root]))
-        with tempfile.TemporaryFile() as log:
+        with Path(os.devnull).open("wb") as log:
             words = [sys.executable, "-P", "-m", _WORKER, *program]
             return Worker(words, log=log, environment={**os.environ, "PYTHONPATH": path}, alone_in="group")
 

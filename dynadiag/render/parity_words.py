@@ -18,9 +18,8 @@ def verdict(parity: Parity) -> str:
             "no call of a graph could be compared with eager" if parity.not_compared else "no compiled graph was called"
         )
     gradients = parity.gradients_equal + parity.gradients_different
-    backwards = (
-        f"; gradients of {plural(gradients, 'call')}: {parity.gradients_equal} equal within rounding, {parity.gradients_different} different"
-    )
+    same = f"{parity.gradients_equal} equal within rounding"
+    backwards = f"; gradients of {plural(gradients, 'call')}: {same}, {parity.gradients_different} different"
     return (
         f"{_whole(parity)}{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
         f"{parity.calls_equal} equal within rounding, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"

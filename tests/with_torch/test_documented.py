@@ -36,7 +36,7 @@ def test_commands_that_read_a_recording_do_what_they_say(made, monkeypatch):
 @pytest.mark.any_torch
 @pytest.mark.xdist_group("documented")
 def test_the_examples_in_python_run(made, monkeypatch, capsys):
-    """Those of the README without `dynadiag.fix`, which is tested in `tests/with_torch/fix`, and the oracle of docs/minify.md."""
+    """Those of the README without `fix` and `assert_warm_start`, which are tested elsewhere, and the oracle of docs/minify.md."""
     monkeypatch.chdir(made)
 
     def plain(x):
@@ -53,7 +53,7 @@ def test_the_examples_in_python_run(made, monkeypatch, capsys):
     given = {"fn": fn, "x": x, "train": lambda: fn(x), "step": plain, "gm": gm, "inputs": [x]}
     readme = dict(given, still_fails=lambda graph_module, inputs: "relu" in graph_module.code)
     for statement in ast.parse(blocks("README.md", "python")[0]).body:
-        if "dynadiag.fix(" not in ast.unparse(statement):
+        if not any(f"dynadiag.{name}(" in ast.unparse(statement) for name in ("fix", "assert_warm_start")):
             exec(compile(ast.Module([statement], []), "README.md", "exec"), readme)
     assert readme["report"].summary.graph_break_sites == 1 and (made / "my-run").is_dir()
     assert [node.op for node in readme["smallest"].graph_module.graph.nodes] == ["placeholder", "call_method", "output"]

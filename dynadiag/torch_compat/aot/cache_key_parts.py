@@ -19,7 +19,7 @@ def watch_key_parts(module: ModuleType, hooks: Hooks) -> None:
         return
 
     def after(args: tuple[Any, ...], kwargs: dict[str, Any], listed: Any) -> None:
-        named = dict(zip(("pickler", "details", "key"), args, strict=False)) | kwargs
+        named = dict(zip(("pickler", "details", "key"), args)) | kwargs
         if not listed:
             parts = named["pickler"].debug_lines(named["details"])
             hooks.sink.artifact("dynadiag_key_parts", {"key": named["key"], "components": [str(part) for part in parts]})

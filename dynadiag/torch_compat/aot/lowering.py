@@ -24,7 +24,7 @@ _COMPILERS: tuple[tuple[str, AotKind], ...] = (
 )
 
 
-@dataclass(kw_only=True)
+@dataclass
 class AotGraph:
     """One graph as its compiler got it; `inputs` are copies of the values of its first run, None when it never ran."""
 
@@ -72,7 +72,7 @@ def watched_aot_graphs() -> Iterator[list[AotGraph]]:
 
 def complete_joint(found: list[AotGraph]) -> None:
     """Give a joint graph its inputs: those of the forward and the backward graph, by name."""
-    values = {name: value for graph in found if graph.inputs is not None for name, value in zip(graph.names, graph.inputs, strict=True)}
+    values = {name: value for graph in found if graph.inputs is not None for name, value in zip(graph.names, graph.inputs)}
     for graph in found:
         if graph.kind == "joint" and all(name in values for name in graph.names):
             graph.inputs = [values[name] for name in graph.names]
