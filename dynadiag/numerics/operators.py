@@ -105,8 +105,8 @@ def judge_operator(node: Node, results: Sequence[Node], stored: StoredValues) ->
 def _as_stored(value: Any, eager: Any, node: Node) -> Any:
     """A compiled value in eager's dtype.
 
-    Between two operators a compiler may keep another one: Inductor of torch 2.11 drops a cast to bfloat16 that is followed by one back. What
-    a narrower one loses is measured like any error. What the graph returns has to have eager's.
+    Between two operators a compiler may keep another one: Inductor of torch 2.11 drops a cast to bfloat16 that is followed by one back.
+    What a narrower one loses is measured like any error. What the graph returns has to have eager's.
     """
     tensors = isinstance(value, torch.Tensor) and isinstance(eager, torch.Tensor)
     if not tensors or not (value.is_floating_point() and eager.is_floating_point()) or any(user.op == "output" for user in node.users):
