@@ -27,7 +27,7 @@ _CACHE = Advice(
 )
 _RESET = Advice(
     slug="forget-what-was-compiled",
-    text="Call torch.compiler.reset() after the change: what is called next is compiled anew. Compiled anew, this call gave eager's result.",
+    text="Call torch.compiler.reset() after the change: what is called next is compiled anew. Compiled anew, it gave eager's result.",
 )
 
 

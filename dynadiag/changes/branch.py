@@ -665,7 +665,8 @@ _NO_CHOICE = (
     "them"
 )
 _WHOLE = "and a break in a loop, `try` or `with` leaves the whole function eager"
-_UNKNOWN = "the value of a tensor decides what Python does here, and a graph cannot choose between statements"
+_UNKNOWN = "the value of a tensor decides what Python does here, and what follows from it is not plain in the source"
+_NOT_RECORDED = "the value of a tensor decides what Python does here, and the line was not recorded"
 
 
 def branches(context: BreakContext, drop: ast.Call | None = None) -> Iterator[Said]:
@@ -871,6 +872,8 @@ def _reason(context: BreakContext) -> str:
     statement = context.line.statement
     if draws(context.line):
         return DRAWN
+    if statement is None and context.place is None:
+        return _NOT_RECORDED
     if isinstance(statement, ast.While):
         return "the values of a tensor decide how often the loop runs, which no graph can do"
     block: Sequence[ast.stmt] = ()

@@ -20,7 +20,7 @@ from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
 NOT_SHOWN = "not counted in a text"
-NOT_IN_TEXT = "Graphs are not counted in a text, and what ran eagerly without a message is not in it."
+NOT_IN_TEXT = "How many graphs were compiled is not read from a text, and what ran eagerly without a message is not in it."
 _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8
@@ -44,6 +44,8 @@ def verdict(report: Report) -> str | None:
         return None
     left = left_in_python(report.run) if found is None else found.in_python
     if found is not None and not found.graphs:
+        if is_from_text(report.run):  # shows one frame that was not compiled, and none of the others
+            return f"NOT COMPILED: {_in_python(left)}"
         return f"NO GRAPH IS COMPILED: {_in_python(left)}"
     if work is not None and work.operators:
         size = f"{work.compiled:,} of the {wording.plural(work.operators, 'operator')} of a call"

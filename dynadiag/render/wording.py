@@ -159,7 +159,7 @@ def recompiles_since(report: Report) -> str:
         said = f"the last in call {call:,} of {total:,}, then the limit was hit"
     elif call == total:
         said = f"still recompiling in call {call:,} of {total:,}"
-    elif last[latest] < total and not limits:
+    elif last[latest] < total and not limits and not run.info.exit_status:  # what ended a program may be the next recompile
         said = f"stable since call {last[latest] + 1:,} of {total:,}"
     else:
         said = f"the last in call {call:,} of {total:,}"

@@ -431,6 +431,16 @@ def test_recompiles_say_since_which_call_nothing_was_compiled(samples, show, rec
     assert said in show(replace(report, run=run), width=120, summary=True)
 
 
+def test_a_program_that_failed_is_not_called_stable(samples, show):
+    report = samples.sample_report()
+    first, *frames = report.run.frames
+    frames = (replace(first, call=6), *(replace(one, call=5) if one.id == "f3" else one for one in frames))
+    run = replace(
+        report.run, frames=frames, processes=(replace(report.run.processes[0], calls=36),), info=replace(report.run.info, exit_status=1)
+    )
+    assert "1 recompile (the last in call 5 of 36)" in show(replace(report, run=run), width=120, summary=True)
+
+
 def test_what_hits_the_limit_is_not_called_stable(samples, show):
     report = samples.sample_report()
     frames = tuple(replace(one, call=8) if one.id == "f3" else one for one in report.run.frames)

@@ -139,7 +139,7 @@ def test_all_texts_are_expected():
 
 def test_what_a_text_cannot_show_is_not_claimed():
     report = build(load(FOLDER / "limit_size_215_plain.txt"))
-    said = "Graphs are not counted in a text, and what ran eagerly without a message is not in it."
+    said = "How many graphs were compiled is not read from a text, and what ran eagerly without a message is not in it."
     assert said in shown(report) and said in shown(report, print_report) and said in markdown.render(report)
     assert "| graphs | not counted in a text |" in markdown.render(report)
     whole = report.findings[0].why
@@ -156,6 +156,8 @@ def test_a_print_that_old_torch_names_and_the_frame_that_it_skips():
     found = build(load(FOLDER / "case_09_skip_with_traceback.txt")).findings[0]
     assert "is not known" not in found.why and "forward is not compiled" in found.why and "forward runs eagerly" in found.title
     assert any("print" in advice.text for advice in found.fix), found.why
+    text = shown(build(load(FOLDER / "case_09_skip_with_traceback.txt")))
+    assert "NOT COMPILED: forward() runs in Python" in text and "NO GRAPH" not in text
 
 
 def test_an_explanation_by_torch():
