@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynadiag.render.palette import COLOURS
 from dynadiag.render.picture import Picture
+from dynadiag.render.sanitise import without_unseen
 
 if TYPE_CHECKING:
     from graphviz import Digraph
@@ -36,16 +37,18 @@ def dot_text(picture: Picture) -> str:
     titles = {number: {"label": _label([panel.title, panel.tag])} for number, panel in enumerate(picture.panels)}
     _add_boxes(graph, picture, boxes, titles)
     for link in picture.links:
+        words = _label([link.label])
         strong = {"color": COLOURS["broken"][0], "penwidth": "2"} if link.strong else {}
-        graph.edge(f"n{link.tail}", f"n{link.head}", **({"label": _label([link.label])} if link.label else {}), **strong)
+        graph.edge(f"n{link.tail}", f"n{link.head}", **({"label": words} if words else {}), **strong)
     return str(graph.source)
 
 
 def _label(lines: Iterable[str]) -> str:
-    """Lines of text that Graphviz takes as they are: no escape, no HTML."""
+    """Lines of text that Graphviz takes as they are: no escape, no HTML, no line without a word (Graphviz 14.1 may crash on those)."""
     import graphviz
 
-    label: str = graphviz.nohtml("\\n".join(graphviz.escape(line.replace("\n", " ")) for line in lines if line))
+    seen = [without_unseen(line.replace("\n", " ")).strip() for line in lines]
+    label: str = graphviz.nohtml("\\n".join(graphviz.escape(line) for line in seen if line))
     return label
 
 
