@@ -22,11 +22,13 @@ _ENCODED = re.compile(r"%2[BbFf]|%3[Dd]")
 _MOST_BITS, _MOST_BITS_SMALL, _MOST_BITS_WRITTEN, _MOST_BITS_IN_PART, _MOST_BITS_OF_KEY, _MOST_BITS_OF_REST = 6.9, 6.4, 7.6, 7.25, 6.2, 6
 """Bits a pair: of 70,000 words of programs and logs, one in 300 has more; of random words of 20 letters all but one in 10,000."""
 _LONG, _PART, _LONGEST_COMPONENT = 20, 19, 400
+_PIECES, _MOST_LETTERS_OF_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|[^A-Za-z0-9]"), 2.2
 # What looks drawn at random and is known to be none: Inductor's cache keys (52 letters of base32, and a letter before them), Triton's,
-# UUIDs, addresses, versions, names of temporary files. Hexadecimal digits are looked at by themselves.
+# UUIDs, addresses, versions, names of temporary files. Hexadecimal digits are looked at by themselves; few of them
+# between signs of base64 may be part of it.
 _KNOWN = re.compile(
     r"(?<![A-Za-z0-9])(?:[a-z]?[a-z2-7]{51,52}|[A-Z2-7]{52}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    r"|0x[0-9A-Fa-f]{1,16}|\d+\.\d+[\w.]{0,20}\+(?:git|cu|cpu|nv|rocm|xpu)[\w.]{0,40}|[0-9a-f]{8,}|[0-9A-F]{8,}|tmp[a-z0-9_]{8}|folders/[a-z0-9_]{2}/[a-z0-9_]{20,40}|x{4,}|X{4,})(?![A-Za-z0-9])"
+    r"|0x[0-9A-Fa-f]{1,16}|[0-9a-f]{16,}|[0-9A-F]{16,}|(?<![+/])(?:[0-9a-f]{8,15}|[0-9A-F]{8,15})(?![A-Za-z0-9+/])|\d+\.\d+[\w.]{0,20}\+(?:git|cu|cpu|nv|rocm|xpu)[\w.]{0,40}|tmp[a-z0-9_]{8}|folders/[a-z0-9_]{2}/[a-z0-9_]{20,40}|x{4,}|X{4,})(?![A-Za-z0-9])"
 )
 # Names of models and weights: three parts and more, each a word or a size (`LFM2-8B-A1B`, `ResNeXt50_32X4D_Weights`, `8x7B`).
 _NAME_PART = re.compile(
@@ -187,8 +189,15 @@ def _spans_of_part(part: str) -> list[tuple[int, int]]:
 
 
 def _is_like_random(rest: str) -> bool:
+    """Whether what stands next to random letters is more of them: unlike words by its pairs, or changing at every second letter."""
     bits = pair_bits(rest)
-    return not bits or sum(bits) / len(bits) > _MOST_BITS_OF_REST
+    pieces = _PIECES.findall(rest)
+    changes = len(rest) <= _MOST_LETTERS_OF_PIECE * len(pieces) and len({_kind(piece[-1]) for piece in pieces}) >= 3
+    return not bits or changes or sum(bits) / len(bits) > _MOST_BITS_OF_REST
+
+
+def _kind(letter: str) -> str:
+    return "digit" if letter.isdigit() else "small" if letter.islower() else "large" if letter.isupper() else "sign"
 
 
 def _grown(part: str, begin: int, end: int) -> tuple[int, int]:

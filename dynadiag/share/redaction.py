@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,9 +118,7 @@ class Redactor:
 
     def _masked(self, text: str, note: Note, place: Place) -> str:
         text = _without_spans(masked_text(text, note), known_tokens, note)
-        text = _without_spans(text, lambda text: secret_places(text, place), note)
-        text = _without_spans(text, named_strings, note)
-        text = _without_random(text, note, place)
+        text = _without_rest(_without_spans(text, lambda text: _found_spans(text, place), note), note)
         return "\n".join(_without_named(line, note) for line in text.split("\n")) if _may_have_hint(text) else text
 
     def _counted(self, where: str) -> Note:
@@ -211,18 +209,20 @@ def _key(text: str, place: Place) -> str | bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=place.encode()).digest()
 
 
-def _without_random(text: str, note: Note, place: Place) -> str:
-    """The text without what looks drawn at random, but for digests."""
-
-    def masked(match: re.Match[str]) -> str:
-        if is_digest(match):
-            return match[0]
-        return note(_RANDOM, match[0]) or MASK
-
+def _found_spans(text: str, place: Place) -> Iterator[tuple[str, int, int]]:
+    """What its place, its name or its looks give away, together: letters of a key may by chance be a word behind which a secret stands."""
+    placed = [*secret_places(text, place), *named_strings(text)]
+    yield from placed
+    values = {begin for _, begin, _ in placed if text[begin - 1 : begin] == "="}
+    for begin, end in random_spans(text, place):  # what stands before a value and its sign is a name
+        yield _RANDOM, max((value for value in values if begin < value < end), default=begin), end
     if place != "digest" and _DIGITS.search(text) is not None:
-        text = _KEY_OF_DIGITS.sub(masked, text)
-    text = _without_spans(text, lambda text: ((_RANDOM, *span) for span in random_spans(text, place)), note)
-    return _REST.sub(masked, text) if MASK in text else text
+        yield from ((_RANDOM, *match.span()) for match in _KEY_OF_DIGITS.finditer(text) if not is_digest(match))
+
+
+def _without_rest(text: str, note: Note) -> str:
+    """The text without the other parts of a token of which one has gone."""
+    return _REST.sub(lambda match: note(_RANDOM, match[0]) or MASK, text) if MASK in text else text
 
 
 def _without_spans(text: str, spans: Callable[[str], Iterable[tuple[str, int, int]]], note: Note) -> str:

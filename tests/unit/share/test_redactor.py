@@ -276,6 +276,18 @@ def made_up_password(draw):
             return word + tail
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "TBrS+CKZoHXx0Pw+mkXxwktZFLCQ8Vh0yna7dGcQXAu5nFsL9UdEye6IeyNzuS9a",  # two letters of it are a word for a password
+        "ZSYC2DynQV1+d338cc13/YspkCk5+/8r4LFjwc55CDe/6KwMAT7C9N3jrg3cUpHz",  # a slash, and before it little to see
+    ],
+)
+def test_all_of_a_key_goes_whatever_its_letters_say(key):
+    shown = Redactor().text(f"| +- EQUALS_MATCH: L['self'].x == {key!r}  # if x:", "log")
+    assert not any(key[at : at + 11] in shown for at in range(len(key) - 10))
+
+
 @pytest.mark.parametrize("place", MADE_UP_PLACES)
 def test_a_password_that_somebody_made_up_is_known_by_its_place(place):
     draw = random.Random(13)
