@@ -11,7 +11,7 @@ from dynadiag.facts.statements import parsed_module
 from dynadiag.facts.user_frames import is_own_file, of_last_run, own_frame, source_function
 from dynadiag.model.graph import Graph, TracedInput
 from dynadiag.model.location import Location
-from dynadiag.model.run import BreakEvent, Frame, Problem, Process, RegionCost, Run
+from dynadiag.model.run import BreakEvent, CompileMetrics, Frame, Problem, Process, RegionCost, Run
 from dynadiag.torch_state import SETTERS
 
 _Entry = TypeVar("_Entry", bound=Any)
@@ -119,6 +119,19 @@ def code_key(frame: Frame) -> tuple[int, int, int | None, str | None, int | None
 def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int | None], tuple[Frame, ...]]:
     """All compilations grouped by code object, in the order in which they were recorded."""
     return {key: tuple(frames) for key, frames in _grouped(run.frames, code_key).items()}
+
+
+def is_refused(metrics: CompileMetrics) -> bool:
+    """Whether torch began a compilation and refused it at the recompile limit (`_dynamo/convert_frame.py`)."""
+    return "recompile limit exceeded" in (metrics.fail_reason or "") or metrics.fail_type == "FailOnRecompileLimitHit"
+
+
+@of_last_run
+def refused_frames(run: Run) -> frozenset[str]:
+    """The compilations that torch refused at the recompile limit: they made no version, and torch still records them as recompiles."""
+    limited = {problem.frame for problem in run.problems if problem.kind == "recompile_limit"}
+    refused = (frame.id for frame in run.frames if frame.metrics is not None and is_refused(frame.metrics))
+    return frozenset({frame for frame in limited if frame is not None}.union(refused))
 
 
 @of_last_run

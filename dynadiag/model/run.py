@@ -217,11 +217,13 @@ class Problem:
     no CUDA graph), `cudagraph_recorded` and `cudagraph_rerecord` (the first CUDA graph of a graph, and each further one),
     `cudagraph_sizes` (a graph was called with sizes that it had not met), `unlogged_skip` (a frame was left because of a break
     that torch does not tell, since logging is off).
+    Of an exception that another one caused, `text` is the cause and `raised` what ended the program.
     """
 
     kind: str
     process: int
     text: str
+    raised: str | None = None
     frame: str | None = None
     location: Location | None = None
     stack: tuple[Location, ...] = ()

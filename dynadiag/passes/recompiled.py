@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.changes.recompile_cause import Split
-from dynadiag.facts.lookups import is_from_text, process_of
+from dynadiag.facts.lookups import is_from_text, is_refused, process_of, refused_frames
 from dynadiag.facts.user_frames import callers, of_last_run, source_function
 from dynadiag.model.clauses import VersionsUsed
 from dynadiag.model.location import Location
@@ -40,9 +40,9 @@ class Limit:
 
 def recompile_limit(code: CodeObject, run: Run) -> Limit:
     """How far a code object is from the recompile limit, and which attempts were refused because of it."""
-    reached = [found for frame in code.frames if (found := _refused(frame.metrics) or _printed(frame, run)) is not None]
-    refused = _refused_frames(run)
-    hit = tuple(frame.id for frame in code.frames if frame.id in refused or _refused(frame.metrics) is not None)
+    reached = [found for frame in code.frames if (found := _reached(frame.metrics) or _printed(frame, run)) is not None]
+    refused = refused_frames(run)
+    hit = tuple(frame.id for frame in code.frames if frame.id in refused)
     named = next((found for found in reached if found[1] is not None), None)
     name = named[0] if named else "recompile_limit"
     value = named[1] if named and named[1] is not None else _recorded(code) or _configured(run, code.key[0], name)
@@ -83,11 +83,6 @@ def _unfinished(code: CodeObject, run: Run) -> int:
 
 
 @of_last_run
-def _refused_frames(run: Run) -> frozenset[str | None]:
-    return frozenset(problem.frame for problem in run.problems if problem.kind == "recompile_limit")
-
-
-@of_last_run
 def _with_metrics(run: Run) -> frozenset[int]:
     """The processes whose log has metrics."""
     return frozenset(frame.key.process for frame in run.frames if frame.metrics is not None)
@@ -99,9 +94,9 @@ def _recorded(code: CodeObject) -> int | None:
     return next((limit for limit in limits if limit is not None), None)
 
 
-def _refused(metrics: CompileMetrics | None) -> tuple[str, int | None] | None:
+def _reached(metrics: CompileMetrics | None) -> tuple[str, int | None] | None:
     """Option and value of the limit that refused a compilation (`Dynamo recompile limit exceeded`, `_dynamo/convert_frame.py`)."""
-    if metrics is None or not ("recompile limit exceeded" in (metrics.fail_reason or "") or metrics.fail_type == "FailOnRecompileLimitHit"):
+    if metrics is None or not is_refused(metrics):
         return None
     match = _LIMIT_REACHED.search(metrics.fail_reason or "")
     return (match["name"], int(match["value"])) if match else ("recompile_limit", None)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from dynadiag.errors import DynadiagError
-from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.lookups import kept_graphs, refused_frames
 from dynadiag.facts.user_frames import is_generated, is_own_file, own_entry, resume_line, source_function
 from dynadiag.facts.wording import short_place
 from dynadiag.model import codes
@@ -354,6 +354,7 @@ class _Collector:
     def _versions(self) -> None:
         """Recompiles at the first line of the graph of the version that was compiled first."""
         limits = {fallback.frame for fallback in self.report.fallbacks if fallback.kind == "recompile_limit"}
+        refused = refused_frames(self.run)
         again: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
         for frame in self.run.frames:
             again[frame.key.process, frame.key.epoch, frame.key.frame, frame.file, frame.name].append(frame)
@@ -365,18 +366,23 @@ class _Collector:
             if graph.kind == "dynamo":
                 first_graphs.setdefault(graph.frame, graph.id)
         for versions in again.values():
-            count = sum(version.id in recompiled for version in versions)
+            count = sum(version.id in recompiled and version.id not in refused for version in versions)
             found = self._at(Location(versions[0].file or "", self._begin(versions[0]), versions[0].name))
-            if not count or found is None:
+            if found is None or not any(version.id in recompiled for version in versions):
                 continue
             graph_id = first_graphs.get(versions[0].id)
             if found not in begins:
                 begins[found] = {name: line for line in sorted(found.graphs, reverse=True) for name in found.graphs[line]}
             line = begins[found].get(graph_id or "") or resume_line(versions[0].name) or found.line or versions[0].line or 0
-            hit = ", limit hit: later calls run in Python" if any(item.id in limits for item in versions) else ""
+            hit = ""
+            if any(item.id in limits for item in versions):
+                hit = "limit hit: later calls run in Python"
+            elif any(item.id in refused for item in versions):
+                hit = "limit hit: the next version was refused"
             told[found, line, hit] += count
         for (found, line, hit), count in told.items():
-            found.notes[line][f"recompiled {'once' if count == 1 else f'{count:,} times'}{hit}"] = None
+            times = [f"recompiled {'once' if count == 1 else f'{count:,} times'}"] if count else []
+            found.notes[line][", ".join([*times, *([hit] if hit else [])])] = None
 
     def _writes(self) -> None:
         for mutation in self.report.mutations:

@@ -114,8 +114,7 @@ def present(report: Report, *, told: bool) -> Iterator[str]:
         sites = wording.plural(summary.graph_break_sites, "graph break")
         yield f"{sites} ({wording.plural(summary.graph_break_events, 'event')})"
     if summary.recompiles:
-        since = wording.recompiles_since(report)
-        yield wording.plural(summary.recompiles, "recompile") + (f" ({since})" if since else "")
+        yield wording.plural(summary.recompiles, "recompile") + wording.recompiles_note(report)
     in_verdict = {name for finding in report.findings if finding.code == codes.NOTHING_COMPILED for name in finding.evidence}
     if summary.fallbacks and not (
         told and report.fallbacks and all(fallback.breaks or fallback.id in in_verdict for fallback in report.fallbacks)

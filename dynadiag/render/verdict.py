@@ -110,8 +110,10 @@ def raised(report: Report) -> str | None:
     problem = _raised(report)
     if problem is None:
         return None
-    name, colon, message = " ".join(problem.text.strip().split("\n")[0].split()).partition(": ")
-    name = name.rpartition(".")[2]
+    name, colon, message = _named_error(problem.text)
+    if problem.raised is not None:
+        last, *_, why = _named_error(problem.raised)
+        name, message = last, message if name in why else why  # what only wraps its cause says less than the cause
     if not name.isidentifier():
         return None
     where = _failed_at(problem, report)
@@ -120,6 +122,12 @@ def raised(report: Report) -> str | None:
     text = f"{name}{place}{f' on {on}' if on else ''}"
     colon = colon if any(map(str.isalnum, message)) else ""  # torchrun's begins with a line of dashes
     return clean(text if not colon or _told(message, where, report.findings) else f"{text}: {message[:_LONGEST_MESSAGE]}")
+
+
+def _named_error(text: str) -> tuple[str, str, str]:
+    """Class, colon and message of the first line."""
+    name, colon, message = " ".join(text.strip().split("\n")[0].split()).partition(": ")
+    return name.rpartition(".")[2], colon, message
 
 
 def _failed_at(problem: Problem, report: Report) -> Location | None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from dynadiag.facts.compiled_work import Work
-from dynadiag.facts.lookups import is_from_text
+from dynadiag.facts.lookups import is_from_text, refused_frames
 from dynadiag.facts.wording import NO_RECORDS, listed, rank_text
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -128,8 +128,15 @@ def breaks_count(summary: Summary) -> str:
 
 def recompiles_count(report: Report) -> str:
     """`7 (stable since call 15 of 36)`: how many there were, and whether they have ended, where calls were counted."""
-    since = recompiles_since(report)
-    return f"{report.summary.recompiles:,}{f' ({since})' if since else ''}"
+    return f"{report.summary.recompiles:,}{recompiles_note(report)}"
+
+
+def recompiles_note(report: Report) -> str:
+    """` (2 of them refused at the limit; the last in call 20 of 24)`; empty where nothing more is known."""
+    refused = sum(recompile.frame in refused_frames(report.run) for recompile in report.recompiles)
+    of_them = f"{refused:,} of them " if report.summary.recompiles > 1 else ""
+    notes = [*([f"{of_them}refused at the limit"] if refused else []), *filter(None, [recompiles_since(report)])]
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def recompiles_since(report: Report) -> str:

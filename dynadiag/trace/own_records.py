@@ -245,6 +245,7 @@ def problem(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
         kind=run.share(kind[:LONGEST_ERROR]),
         process=process.index,
         text=text,
+        raised=run.share((as_text(facts.get("raised")) or "")[:LONGEST_ERROR]) or None,
         frame=frame.id if frame else None,
         location=stack[-1] if stack else None,
         stack=stack,

@@ -431,7 +431,8 @@ def uncaught_exception() -> dict[str, Any] | None:
         return None
     cause = raised.__cause__ or raised
     text = f"{type(cause).__name__}: {str(cause).strip()[:_TEXT_LIMIT]}"
-    return {"kind": "uncaught", "text": text, "stack": stack_of(raised.__traceback__)}
+    last = {} if cause is raised else {"raised": f"{type(raised).__name__}: {str(raised).strip()[:_TEXT_LIMIT]}"}
+    return {"kind": "uncaught", "text": text, **last, "stack": stack_of(raised.__traceback__)}
 
 
 def stack_of(trace: TracebackType | None) -> list[dict[str, Any]]:

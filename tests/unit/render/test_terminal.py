@@ -363,6 +363,29 @@ def test_an_exit_status_names_the_exception_and_its_line(samples, show, text, sh
     assert "train.py:7" not in show(replace(report, run=replace(run, info=report.run.info)), summary=True, width=140)  # exit 0
 
 
+def test_the_exception_that_ended_the_program_is_named_and_not_only_its_cause(samples, show):
+    report = samples.sample_report()
+    stack = (Location("/home/me/proj/train.py", 7, "<module>"),)
+
+    def shown(text, raised):
+        problem = Problem(kind="uncaught", process=0, text=text, raised=raised, stack=stack)
+        run = replace(report.run, problems=(problem,), info=replace(report.run.info, exit_status=1))
+        return show(replace(report, run=run), summary=True, width=140)
+
+    limit = shown("Unsupported: Dynamo recompile limit exceeded", "FailOnRecompileLimitHit: Hard failure due to fullgraph=True")
+    assert "exit 1 (FailOnRecompileLimitHit at train.py:7: Hard failure due to fullgraph=True)" in limit
+    wrapped = shown("OSError: no disk", "BackendCompilerFailed: backend='mine' raised:\nOSError: no disk")
+    assert "exit 1 (BackendCompilerFailed at train.py:7" in wrapped
+
+
+def test_a_compilation_that_the_limit_refused_is_not_counted_as_a_version(samples, show):
+    report = samples.sample_report()
+    frame = report.recompiles[0].frame
+    refused = Problem(kind="recompile_limit", process=0, text="limit", frame=frame)
+    text = show(replace(report, run=replace(report.run, problems=(refused,))), summary=True, width=140)
+    assert "1 recompile (refused at the limit)" in text or "of them refused at the limit" in text
+
+
 def test_an_exception_of_the_compiler_is_named_with_the_line_that_did_not_compile(samples, show):
     report = samples.sample_report()
     called, torchs = samples.loc(7, "f(x)"), Location("/opt/env/lib/python3.12/site-packages/torch/_dynamo/x.py", 9, "f")
