@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from dynadiag.advice.ideas import Parts, with_ideas
 from dynadiag.advice.imports import with_imports
 from dynadiag.facts.fingerprint import numbered
 from dynadiag.facts.lookups import kept_graphs
@@ -49,6 +50,8 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
     fallbacks = _joined(results, lambda result: result.fallbacks)
     recompiles = _joined(results, lambda result: result.recompiles)
     mutations = _joined(results, lambda result: result.mutations)
+    transitions = _all_entries(results, lambda result: result.transitions)
+    findings = _explained(tuple(finding for result in results for finding in result.findings))
     looked_for_mutations = any(_name(item) == "find_mutations" for item in passes)
     return Report(
         run=run,
@@ -57,15 +60,13 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         ),
         graph_breaks=graph_breaks,
         recompiles=recompiles,
-        transitions=_all_entries(results, lambda result: result.transitions),
+        transitions=transitions,
         fallbacks=fallbacks,
         mutations=mutations,
         guards=_joined(results, lambda result: result.guards),
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
-        findings=_ranked(
-            _copyable(element, run) for element in _explained(tuple(finding for result in results for finding in result.findings))
-        ),
+        findings=_ranked(_copyable(element, run) for element in with_ideas(findings, Parts(graph_breaks, recompiles, transitions), run)),
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=replayed,
         notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),

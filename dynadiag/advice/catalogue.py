@@ -24,7 +24,11 @@ For each type of graph break in this table, dynadiag either knows a change (to t
 advises nothing. Each piece of advice is tested by a case in `tests/with_torch/advice/table_*.py`, on the oldest and the newest supported
 torch: the break occurs before the change and not after it, and the results are equal.
 
-Rules of the advice:
+A finding of severity warning or worse that has no such change has up to two *ideas* (`how_sure` is `idea`, else `established`): what an
+experienced engineer would try first, made from the recorded source, with what is left to check. `dynadiag fix` takes no line of an idea;
+what it tries of the same kind it finds by its own rules, and proves. `dynadiag prove` proves an edit that you made.
+
+Rules of the established advice:
 
 - At most two changes per finding, the best one first. A change is advised only where the recording establishes that it does what it says:
   the line, the source of its function, the code after the line. Where it does not, the finding says why nothing is advised.

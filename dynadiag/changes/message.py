@@ -69,6 +69,8 @@ def quiet_print(context: BreakContext) -> Iterator[Said]:
         yield from _not_later(context, "print", ignored(context, "print-ignore", "print", text))
     if context.place is not None and raises_behind(context.place):
         yield from withhold("a graph cannot print, and the function may raise an exception behind this print")
+    if not context.line.code:
+        yield from withhold("a graph cannot print, and the line was not recorded")
     yield from withhold("a graph cannot print, and this print is part of a longer line")
 
 

@@ -87,6 +87,8 @@ def _unadvised(finding: Finding) -> str:
 def _of_finding(finding: Finding, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
     for advice in finding.fix:
         kind = kind_of(advice.slug)
+        if advice.how_sure == "idea":  # its conditions are not shown: what `fix` tries of the same kind, it finds by its own rules
+            continue
         if kind.applied == "rule":  # `moves` says what comes of it
             continue
         if kind.applied is None:

@@ -160,10 +160,11 @@ class EndsRecompiles(Clause):
 
 @dataclass(frozen=True, slots=True)
 class Unadvised(Clause):
-    """Why nothing is advised; `of` says for which part, where there is advice for another one."""
+    """Why nothing is advised; `of` says for which part, where there is advice for another one. `but_ideas`: why there are ideas alone."""
 
     reason: str
     of: str = ""
+    but_ideas: bool = False
 
 
 @dataclass(frozen=True, slots=True)

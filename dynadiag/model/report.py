@@ -19,6 +19,9 @@ Certainty = Literal["measured", "counted", "observed", "derived", "predicted"]
 """How sure what a finding says is, the surest first: a time that was taken, records that were counted, what was seen to happen in this run,
 what follows from what was recorded, and what another back end or device would do. The `basis` of every cost and effect is one of them."""
 Severity = Literal["error", "warning", "note"]
+HowSure = Literal["established", "idea"]
+"""How sure a piece of advice is: its rule is tested and its conditions are plainly shown, or it is what an experienced engineer would try
+first, and the recording does not show all of its conditions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,8 @@ class Advice:
 
     `follows`: it is needed as well as the advice before it in the list; else it is another way to the same end. `imports` are the
     statements that `after` needs and that the program's recorded source does not show to be there. `clauses` are what is claimed of it
-    besides: what else it serves, how much it ends; `words` has them in sentences.
+    besides: what else it serves, how much it ends; `words` has them in sentences. `how_sure` is `idea` where the conditions, which the
+    text names, are left to the reader.
     """
 
     slug: str
@@ -38,6 +42,9 @@ class Advice:
     follows: Annotated[bool, "true: needed as well as the advice before it; false: another way to the same end"] = False
     imports: Annotated[tuple[str, ...], "what `after` needs and the recorded source does not show to be there"] = ()
     clauses: Annotated[tuple[Clause, ...], NOT_WRITTEN] = ()
+    how_sure: Annotated[HowSure, "established: tested, and its conditions are shown; idea: to be tried, not all are; open enum"] = (
+        "established"
+    )
 
     @property
     def words(self) -> str:

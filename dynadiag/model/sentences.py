@@ -101,6 +101,8 @@ def _ends_recompiles(clause: c.EndsRecompiles) -> str:
 
 
 def _unadvised(clause: c.Unadvised) -> str:
+    if clause.but_ideas:
+        return f"No change is established{f': {clause.reason}' if clause.reason else ''}"
     return f"Nothing is advised{f' for {clause.of}' if clause.of else ''}{f': {clause.reason}' if clause.reason else ''}"
 
 

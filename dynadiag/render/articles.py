@@ -48,10 +48,13 @@ def finding_article(finding: Finding, report: Report, *, base: Path | None, leng
 
 
 def change_paragraphs(fix: Sequence[Advice]) -> Iterator[Paragraph]:
-    """Each piece of advice: `fix`, then `or` for another way to the same end, `then` for what is needed as well."""
+    """Each piece of advice: `fix` (`idea`: what is not established), then `or` for another way to the same end, `then` for what is needed
+    as well.
+    """
     for number, advice in enumerate(fix):
+        first = "idea" if advice.how_sure == "idea" else "fix"
         yield Paragraph(
-            label=("then" if advice.follows else "or") if number else "fix",
+            label=("then" if advice.follows else "or") if number else first,
             kind="change",
             text=advice.words,
             imports=advice.imports,
@@ -83,7 +86,7 @@ def _paragraphs(finding: Finding, report: Report, base: Path | None, length: Len
 
 def _first_clauses(clauses: Sequence[Clause]) -> list[Clause]:
     """As many clauses as have room, at least the first, none that lists graphs; then why nothing is advised or has to change."""
-    last = [one for one in clauses if isinstance(one, Unadvised | Settled)]
+    last = [one for one in clauses if isinstance(one, Settled) or (isinstance(one, Unadvised) and not one.but_ideas)]
     others = [one for one in clauses if not isinstance(one, Unadvised | Settled | GraphsAround)]
     kept = others[:1]
     for clause in others[1:]:

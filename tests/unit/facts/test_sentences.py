@@ -26,6 +26,7 @@ SAID = {
     c.EndedProgram(): "This exception ended the program.",
     c.Unadvised("it has no clock"): "Nothing is advised: it has no clock.",
     c.Unadvised("it has no clock", of="the line itself"): "Nothing is advised for the line itself: it has no clock.",
+    c.Unadvised("it has no clock", but_ideas=True): "No change is established: it has no clock.",
     c.Settled("it is dynamic now"): "No change is needed: it is dynamic now.",
     c.Settled(enough=True): "Nothing has to change while there are fewer versions than the limit.",
     c.EndsRecompiles(2, 2): "This ends both recompiles, as far as torch names their causes.",

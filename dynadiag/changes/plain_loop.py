@@ -1,0 +1,58 @@
+"""A loop that ends when a tensor says so, left in Python, with its body compiled as a function of its own: an idea."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dynadiag.changes.compiled_function import CompiledFunction
+from dynadiag.facts.wording import listed
+from dynadiag.model.report import Advice
+from dynadiag.source.place import Place
+from dynadiag.source.tree import holds, nodes_of, reads_in
+
+PLAIN_LOOP = "plain-loop"
+
+
+def plain_loop(place: Place, compiled: CompiledFunction) -> Iterator[Advice]:
+    """The statements of the loop up to the one that decides, as a function that is compiled in place of the whole."""
+    statement = place.statement()
+    loop = next((node for node in place.around(place.parent(statement)) if isinstance(node, ast.For | ast.While)), None)
+    ends = isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return)
+    if loop is None or statement not in loop.body or not ends:
+        return
+    body = loop.body[: loop.body.index(statement)]
+    if not body or any(holds(one, ast.Return, ast.Break, ast.Continue, ast.Yield, ast.Await) for one in body):
+        return
+    bound = [node.id for node in nodes_of(ast.Name, *body) if isinstance(node.ctx, ast.Store)]
+    made = list(dict.fromkeys(bound))
+    function = set(place.index.stores) | set(place.index.arguments)
+    given = sorted(name for name in reads_in(*body) if name in function and (name not in bound or _is_read_first(body, name)))
+    behind = {
+        node.id for one in (statement, *loop.body[loop.body.index(statement) :], *place.node.body) for node in nodes_of(ast.Name, one)
+    }
+    results = [name for name in made if name in behind]
+    if not results or not given:
+        return
+    rows = place.written(body[0], body[-1]).splitlines()
+    written = "\n".join((f"def one_iteration({', '.join(given)}):", *(f"    {row}" for row in rows), f"    return {', '.join(results)}"))
+    options = compiled.options
+    decorator = f"@torch.compile({', '.join(options)})" if options else "@torch.compile"
+    yield Advice(
+        slug=PLAIN_LOOP,
+        text=f"Leave the loop of `{compiled.name}` in plain Python, since a value ends it: remove "
+        f"`{compiled.line.code or 'torch.compile'}`, compile "
+        f"what one iteration computes, and write `{', '.join(results)} = one_iteration({', '.join(given)})` for "
+        f"{listed([f'`{row.strip()}`' for row in rows], limit=3)}",
+        after=f"{decorator}\n{written}",
+        how_sure="idea",
+    )
+
+
+def _is_read_first(body: list[ast.stmt], name: str) -> bool:
+    for one in body:
+        if name in reads_in(one):
+            return True
+        if any(node.id == name for node in nodes_of(ast.Name, one) if isinstance(node.ctx, ast.Store)):
+            return False
+    return False

@@ -1,0 +1,177 @@
+"""Ideas where no change is established: from the recorded source alone, each with the line and what to write."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from dynadiag.model.location import Location
+from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction
+from dynadiag.report import build
+
+FILE = "/home/me/train.py"
+READ, BRANCH, SHAPE, OTHER = "GB0124", "GB0170", "GB0036", "GB0156"
+
+
+def location(text, row, function):
+    return Location(FILE, row, function, text.splitlines()[row - 1].strip())
+
+
+def recorded(text, gb_id, broken, called=None):
+    """A run of a program that compiles `f` on the line with `torch.compile`, and breaks on the line that begins with `broken`."""
+    rows = text.splitlines()
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    row = next(number for number, line in enumerate(rows, start=1) if line.strip().startswith(broken))
+    inside = max((node for node in functions if node.lineno <= row <= node.end_lineno), key=lambda node: node.lineno)
+    compiled = next(node for node in functions if node.name == "f")
+    made = next(number for number, line in enumerate(rows, start=1) if "torch.compile" in line)
+    call = next((number for number, line in enumerate(rows, start=1) if called and line.strip().startswith(called)), len(rows))
+    stack = [location(text, call, "<module>")]
+    if inside is not compiled:
+        within = next(number for number in range(compiled.lineno + 1, compiled.end_lineno + 1) if f"{inside.name}(" in rows[number - 1])
+        stack.append(location(text, within, "f"))
+    stack.append(location(text, row, inside.name))
+    sources = {node: "\n".join(rows[node.lineno - 1 : node.end_lineno]) for node in functions}
+    event = BreakEvent(
+        frame="f0", attempt=0, gb_id=gb_id, gb_type="?", explanation="", hints=(), context="", stack=tuple(stack), torch_frame=stack[-1]
+    )
+    return Run(
+        info=RunInfo(),
+        processes=(Process(index=0, log="log", torch="2.15.0", argv=(FILE,)),),
+        frames=(Frame(id="f0", key=CompileKey(0, 0, 0, 0), attempts=1, name="f", file=FILE, line=compiled.lineno, outcome="broke"),),
+        breaks=(event,),
+        compile_calls=(
+            CompileCall(
+                process=0, location=location(text, made, "<module>"), target="f", backend=None, definition=Location(FILE, compiled.lineno)
+            ),
+        ),
+        functions=tuple(SourceFunction(FILE, node.lineno, node.name, source) for node, source in sources.items()),
+        blocks={(FILE, node.lineno): source for node, source in sources.items()},
+    )
+
+
+def ideas(text, gb_id, broken, called=None):
+    (finding,) = [one for one in build(recorded(text, gb_id, broken, called)).findings if one.severity != "note"]
+    return {advice.slug: advice for advice in finding.fix if advice.how_sure == "idea"}
+
+
+RUNS = "step = torch.compile(f)\nout = step(x, log)"
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        ("    if n.norm() > m:\n        x = x / n.norm()\n    return x", "x = torch.where(taken, x_if_true, x)"),
+        ("    if x.sum() > 0:\n        return net(x)\n    return other(x)", "return torch.where(x.sum() > 0, net(x), other(x))"),
+    ],
+)
+def test_both_sides_of_a_branch_are_an_idea_with_what_to_check(body, after):
+    (found,) = [ideas(f"def f(x, n, m):\n{body}\n\n{RUNS}\n", BRANCH, "if ")["select-both"]]
+    assert after in found.after
+    assert "Check" in found.text
+
+
+def test_an_iteration_that_would_be_skipped_is_selected_away():
+    text = (
+        "def f(x, log):\n    total, n = 0.0, 0\n    for c in range(3):\n        t = (x == c).float()\n"
+        "        if t.sum() == 0:\n            continue\n"
+        f"        total = total + t.mean()\n        n += 1\n    return total / max(n, 1)\n\n{RUNS}\n"
+    )
+    found = ideas(text, BRANCH, "if ")["select-iteration"]
+    assert found.after.splitlines() == [
+        "skipped = t.sum() == 0",
+        "total = torch.where(skipped, total, total + t.mean())",
+        "n = torch.where(skipped, n, n + 1)",
+    ]
+    assert "write `torch.clamp(n, min=1)` for `max(n, 1)`" in found.text
+
+
+def test_an_effect_goes_behind_the_call_with_the_names_that_it_has_there():
+    text = f"def f(x, log):\n    loss = (x * 2).mean()\n    y = x + 1\n    log.append(loss.item())\n    return y\n\n{RUNS}\n"
+    found = ideas(text, READ, "log.append", "out = step")["defer-effect"]
+    assert (found.before, found.after) == ("out = step(x, log)", "out, loss = step(x, log)\nlog.append(loss.item())")
+    assert "write `return y, loss` for `return y`" in found.text
+
+
+@pytest.mark.parametrize("later", ["    y = y + len(log)", "    loss = loss + 1\n    y = y + loss", "    log = [1]"])
+def test_an_effect_that_the_rest_reads_stays(later):
+    text = f"def f(x, log):\n    loss = (x * 2).mean()\n    y = x + 1\n    log.append(loss.item())\n{later}\n    return y\n\n"
+    text += f"{RUNS}\n"
+    assert "defer-effect" not in ideas(text, READ, "log.append", "out = step")
+
+
+def test_effects_on_one_object_go_together_in_their_order():
+    text = (
+        "def f(x, log):\n    loss = (x * 2).mean()\n    log.append(loss.item())\n    y = x + 1\n    log.append(-1)\n    return y\n\n"
+        + RUNS
+        + "\n"
+    )
+    found = ideas(text, READ, "log.append(loss", "out = step")["defer-effect"]
+    assert found.after.splitlines()[1:] == ["log.append(loss.item())", "log.append(-1)"]
+
+
+def test_a_number_is_kept_as_a_tensor_with_all_that_then_changes():
+    text = (
+        "def f(x, log):\n    bound = x.abs().max().item()\n    if bound == 0.0:\n        bound = 1.0\n"
+        "    return torch.tensor(bound / 2)\n\n" + RUNS + "\n"
+    )
+    found = ideas(text, READ, "bound = x")["keep-tensor"]
+    assert found.after == "bound = x.abs().max().detach()"
+    assert "`bound = torch.where(bound == 0.0, 1.0, bound)` for `if bound == 0.0: bound = 1.0`" in found.text
+    assert "`bound / 2` for `torch.tensor(bound / 2)`" in found.text
+
+
+def test_a_number_that_python_needs_is_not_kept_as_a_tensor():
+    text = f"def f(x, log):\n    n = x.max().item()\n    for i in range(n):\n        x = x + i\n    return x\n\n{RUNS}\n"
+    assert "keep-tensor" not in ideas(text, READ, "n = x")
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("loss = F.cross_entropy(y[m], z[m])", "torch.nn.functional.cross_entropy(y, z.masked_fill(~m, -100))"),
+        ("d = torch.bincount(x, minlength=n)", "torch.zeros(n, dtype=torch.long, device=x.device).index_add_(0, x, torch.ones_like(x))"),
+        ("s = x[x > 0].sum()", "torch.where(x > 0, x, 0).sum()"),
+    ],
+)
+def test_a_result_whose_size_depends_on_values_has_a_form_of_one_size(line, after):
+    text = f"def f(x, y):\n    {line}\n    y.append(x.shape)\n    return x\n\nstep = torch.compile(f)\nstep(x, y)\n"
+    assert after in ideas(text, SHAPE, line[:8])["static-shape"].after
+
+
+def test_numbers_of_a_generator_are_the_named_cause():
+    text = f"def f(x, log):\n    top = random.randint(0, 4)\n    return x[:, top:top + 8] * 2\n\n{RUNS}\n"
+    found = ideas(text, OTHER, "return x", "out = step")["before-call"]
+    assert "`random.randint(0, 4)`" in found.text
+    assert "train.py:6" in found.text
+
+
+def test_a_loop_that_a_value_ends_stays_python_and_its_body_is_compiled():
+    text = (
+        "def f(x, log):\n    for _ in range(10):\n        new = (x + 2 / x) / 2\n        if (new - x).abs().max() < 1e-6:\n"
+        "            break\n"
+        f"        x = new\n    return x\n\n{RUNS}\n"
+    )
+    found = ideas(text, BRANCH, "if ")["plain-loop"]
+    assert found.after == "@torch.compile\ndef one_iteration(x):\n    new = (x + 2 / x) / 2\n    return new"
+
+
+def test_a_driver_whose_model_is_made_beside_it_stays_python():
+    text = (
+        "def f(model, data):\n    for x in tqdm(data):\n        loss = model(x).sum()\n        loss.backward()\n\n"
+        "def main():\n    model = Net().to('cpu')\n    step = torch.compile(f, dynamic=True)\n    step(model, [])\n"
+    )
+    run = recorded(text, "GB0007", "for x", "step(model")
+    main = location(text, 8, "main")
+    (call,) = run.compile_calls
+    run = replace(run, compile_calls=(replace(call, location=main),))
+    found = {advice.slug: advice for one in build(run).findings for advice in one.fix}["compile-called"]
+    assert found.before == "step = torch.compile(f, dynamic=True)"
+    assert found.after.splitlines() == ["model.compile(dynamic=True)", "step = f"]
+
+
+def test_why_nothing_is_established_stays_beside_an_idea():
+    run = recorded(f"def f(x, n, m):\n    if n.norm() > m:\n        x = x / 2\n    return x\n\n{RUNS}\n", BRANCH, "if ")
+    (finding,) = build(run).findings
+    assert "No change is established: " in finding.why
