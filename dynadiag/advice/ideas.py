@@ -21,7 +21,11 @@ from dynadiag.changes.option_ideas import option_ideas
 from dynadiag.changes.plain_loop import plain_loop
 from dynadiag.changes.smaller_calls import compile_called, drives
 from dynadiag.changes.static_shape import static_shape
+from dynadiag.facts.failed_attempts import failed_dynamic
+from dynadiag.facts.user_frames import entry_stack
+from dynadiag.model import codes
 from dynadiag.model.clauses import Clause, Unadvised
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Recompile, Transition, distinct_advice
 from dynadiag.model.run import Run
 
@@ -38,9 +42,12 @@ class Parts(NamedTuple):
 
 def with_ideas(findings: Iterable[Finding], parts: Parts, run: Run) -> Iterator[Finding]:
     """The findings, those without a change with ideas; why nothing is established stays."""
-    for finding in findings:
-        ideas = () if finding.fix or finding.severity == "note" else tuple(distinct_advice(_ideas(finding, parts, run)))[:_MOST_IDEAS]
-        yield replace(finding, fix=ideas, clauses=tuple(map(_but_ideas, finding.clauses))) if ideas else finding
+    told: set[tuple[str | None, str | None]] = set()
+    for finding in sorted(findings, key=lambda finding: finding.rank):
+        ideas = () if finding.severity == "note" else tuple(distinct_advice(_ideas(finding, parts, run)))[:_MOST_IDEAS]
+        ideas = tuple(sorted(ideas, key=lambda idea: idea.change in told))  # what a worse finding has told already comes second
+        told.update(idea.change for idea in ideas[:1])
+        yield replace(finding, fix=(*ideas, *finding.fix), clauses=tuple(map(_but_ideas, finding.clauses))) if ideas else finding
 
 
 def _but_ideas(clause: Clause) -> Clause:
@@ -48,6 +55,10 @@ def _but_ideas(clause: Clause) -> Clause:
 
 
 def _ideas(finding: Finding, parts: Parts, run: Run) -> Iterator[Advice]:
+    if finding.code == codes.COMPILATION_FAILED:
+        yield from _static_sizes(finding, run)
+    if finding.fix:
+        return
     sites = [site for site in parts.breaks if site.id in finding.evidence]
     for site in sites[:1]:
         yield from _for_break(break_context_of(site, run), site.category)
@@ -56,6 +67,29 @@ def _ideas(finding: Finding, parts: Parts, run: Run) -> Iterator[Advice]:
     if frame is not None:
         ids = {recompile.id for recompile in recompiles}
         yield from recompile_ideas([row for row in parts.transitions if not ids.isdisjoint(row.recompiles)], frame, run)
+
+
+def _static_sizes(finding: Finding, run: Run) -> Iterator[Advice]:
+    """`dynamic=False` where versions with fixed sizes are compiled and one with symbols is not."""
+    failed = [frame for name in finding.evidence if name in failed_dynamic(run) and (frame := run.frame(name)) is not None]
+    if not failed:
+        return
+    own = Location(failed[0].file or "", failed[0].line, failed[0].name)
+    compiled = compiled_function((*entry_stack(failed[0]), own), run)
+    call = None if compiled is None else compiled.compile_call
+    before = after = None
+    if compiled is not None and call is not None and not compiled.decorated:
+        closed = compiled.line.text(call)
+        before, after = compiled.line.code, compiled.line.replaced(call, f"{closed[:-1]}, dynamic=False)")
+    yield Advice(
+        slug="fixed-sizes",
+        text="A version with fixed sizes was compiled, and this one failed, in which sizes are symbols. Give `torch.compile` "
+        "`dynamic=False`: each size "
+        "is then compiled by itself, up to the recompile limit. Mark no dimension as dynamic",
+        before=before,
+        after=after,
+        how_sure="idea",
+    )
 
 
 def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
@@ -74,5 +108,5 @@ def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
         yield from defer_effect(compiled)
         if place is not None and context.returns:
             yield from plain_loop(place, compiled)
-    yield from option_ideas(context, category)
     yield from smaller
+    yield from option_ideas(context, category)

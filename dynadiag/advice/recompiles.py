@@ -6,8 +6,10 @@ versions and compares recompiles and results. A change is told only where what w
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from dynadiag.advice.recompile_reasons import is_split
 from dynadiag.changes.recompile import (
@@ -20,10 +22,14 @@ from dynadiag.changes.recompile import (
     value_advice,
 )
 from dynadiag.changes.recompile_cause import CONFIG, Cause
+from dynadiag.facts.failed_attempts import failed_dynamic
 from dynadiag.facts.lookups import process_of
+from dynadiag.facts.user_frames import of_last_run, source_function
 from dynadiag.facts.wording import listed, short_place
+from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
+from dynadiag.source.function import parse_function
 from dynadiag.source.line import parse_line
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -42,7 +48,34 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     kept = is_learning_rate(cause) or (cause.kind == "value" and is_module_integer(cause))  # no break makes it change
     if not found and own and (not is_split(cause) or kept):
         found += _TABLE[cause.kind](cause) if cause.kind in _TABLE else ()
+    if is_learning_rate(cause) and (written := _rate_written(run)):
+        found = [replace(advice, text=f"{written} {advice.text}", how_sure="idea") for advice in found]
+    if failed_dynamic(run):  # what a mark asks for at the first call is what does not compile
+        found = [advice for advice in found if advice.slug != "mark-dynamic"]
     return tuple(advice for advice in found if all(_has_option(option, cause.code.process, run) for option in advice.options))
+
+
+@of_last_run
+def _rate_written(run: Run) -> str:
+    """Where a compiled function sets a learning rate itself: what it writes there is a constant of each version, in a tensor too."""
+    compiled = {(frame.file, source_function(frame.name)) for frame in run.frames}
+    for source in run.functions:
+        function = parse_function(source.text) if (source.file, source.name.rpartition(".")[2]) in compiled else None
+        for node in () if function is None else function.nodes(ast.Subscript):
+            if (
+                isinstance(node.ctx, ast.Store)
+                and isinstance(node.slice, ast.Constant)
+                and node.slice.value == "lr"
+                and function is not None
+            ):
+                place = short_place(Location(source.file, source.line + node.lineno - 1))
+                row = function.code.splitlines()[node.lineno - 1].strip()
+                return (
+                    f"`{row}` ({place}) stands in the compiled `{source.name}`, where each rate is a constant of its version: set it in "
+                    f"plain Python, "
+                    "before the call."
+                )
+    return ""
 
 
 def limit_advice(process: int, limit: int | None, needed: int, run: Run) -> tuple[Advice, ...]:

@@ -278,7 +278,7 @@ def progress_bars(context: BreakContext) -> Iterator[Said]:
         if name == "trange" or plain:
             after = context.line.replaced(call, f"range({context.line.text(given)})" if name == "trange" else context.line.text(given))
             yield from rewrite(context, "tqdm-outside", after, "Loop over the range itself: compiled code cannot show a progress bar")
-    yield from withhold("compiled code cannot show a progress bar")
+    yield from withhold("a progress bar is shown by Python while the loop runs, so a loop that is compiled as a whole cannot have one")
 
 
 def frames(context: BreakContext) -> Iterator[Said]:

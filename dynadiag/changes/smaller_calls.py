@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +29,7 @@ from dynadiag.source.tree import calls_in, holds
 
 COMPILE_CALLED = "compile-called"
 _MOST_STEPS = 4
+_TWICE = re.compile(r"\bcreate_graph\s*=\s*True")
 _MOST_PARTS = 3
 _DRIVES = frozenset(("backward", "zero_grad", "step"))
 
@@ -54,11 +56,13 @@ def drives(place: Place) -> bool:
 
 def compile_called(compiled: CompiledFunction, run: Run, *, torch: tuple[int, ...] | None) -> Iterator[Advice]:
     """Leave the function in Python, and compile what it calls that has no break."""
+    if any(_TWICE.search(source.text) for source in run.functions):
+        return  # "torch.compile with aot_autograd does not currently support double backward" (2.11 and 2.15)
     walk = _Walk(run)
     walk.into(compiled.place, compiled.way[0], {"self": compiled.receiver} if compiled.receiver else {}, compiled)
     counts = {place: count for place, count in captured_operators(run).items() if is_own_file(place[0], run)}
     inside = sum(count for place, count in counts.items() if place not in walk.plain) + sum(counts.get(place, 0) for place in walk.called)
-    parts, said = list(walk.parts.values()), f": {inside} of the {sum(counts.values())} operators that the graphs have at your lines"
+    parts, said = list(walk.parts.values()), f": {inside} of the {sum(counts.values())} operators that were captured at your lines"
     is_driver = drives(compiled.place)
     if not inside or (inside * 2 < sum(counts.values()) and not (is_driver and any(part.module for part in parts))):
         parts, said = [Part(name=name, module=True) for name in _objects_called(compiled, run)] if is_driver else [], ""
@@ -73,13 +77,12 @@ def compile_called(compiled: CompiledFunction, run: Run, *, torch: tuple[int, ..
     call = compiled.compile_call
     if call is not None and not compiled.decorated:
         before, after = compiled.line.code, "\n".join((*rows, compiled.line.replaced(call, compiled.line.text(call.args[0]))))
+    names = listed([f"`{part.name}`" for part in parts])
     sentences = (
-        f"Compile the smaller thing: leave `{compiled.name}` in plain Python{where} and compile "
-        f"{listed([f'`{part.name}`' for part in parts])}, "
-        f"in which this run shows no break{said}",
+        f"Compile the smaller thing: leave `{compiled.name}` in plain Python{where}, and compile {names}, where nothing broke{said}",
         "" if before is not None else f"Remove `{compiled.line.code or 'torch.compile'}` there, and write this once, before the first call",
         "" if options is not None else "Pass what `torch.compile` was given",
-        "Results may differ in the last digits, and random numbers (dropout) altogether",
+        "Last digits and random numbers (dropout) may differ",
     )
     yield Advice(slug=COMPILE_CALLED, text=". ".join(filter(None, sentences)), before=before, after=after, how_sure="idea")
 

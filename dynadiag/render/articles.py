@@ -33,7 +33,7 @@ def finding_article(finding: Finding, report: Report, *, base: Path | None, leng
     where = finding.where
     shown: Iterable[Paragraph] = ()
     if length != "head":
-        shown = change_paragraphs(finding.fix) if length == "fix" else _paragraphs(finding, report, base, length)
+        shown = change_paragraphs(_first_ideas(finding.fix)) if length == "fix" else _paragraphs(finding, report, base, length)
     return Article(
         id=finding.id,
         severity=finding.severity,
@@ -63,12 +63,17 @@ def change_paragraphs(fix: Sequence[Advice]) -> Iterator[Paragraph]:
         )
 
 
+def _first_ideas(fix: Sequence[Advice]) -> Sequence[Advice]:
+    """Where there is little room, one idea: the others are for who does not like it."""
+    return fix[:1] if fix and fix[0].how_sure == "idea" else fix
+
+
 def _paragraphs(finding: Finding, report: Report, base: Path | None, length: Length) -> Iterator[Paragraph]:
     sites = _sites(finding, report)
     clauses = _first_clauses(finding.clauses) if length == "brief" else finding.clauses
     yield from _library_lines(finding, sites, None if length == "verbose" else base, length)
     yield Paragraph(label="why", kind="reason", text=sentences(clauses), lines=_REASON_LINES[length])
-    yield from change_paragraphs(finding.fix)
+    yield from change_paragraphs(_first_ideas(finding.fix) if length == "brief" else finding.fix)
     if not finding.fix and length != "verbose" and is_from_text(report.run):
         yield from (Paragraph(label="hint", text=f"torch: {hint}", lines=4) for hint in _hints(sites))
     if length == "brief":

@@ -45,7 +45,8 @@ class _Plan:
     findings: tuple[tuple[Finding, Length], ...] = ()
 
 
-_OTHERS: tuple[tuple[Length, ...], ...] = (("fix", "fix"), ("fix", "head"), ("head", "head"), ("fix",), ("head",))
+_CHANGES: tuple[tuple[Length, ...], ...] = (("fix", "fix"), ("fix", "head"), ("fix",))
+_PLACES: tuple[tuple[Length, ...], ...] = (("head", "head"), ("head",))
 """How many findings stand below the first one, and how long they are at least: what is given up in turn until it fits."""
 _SHORTER: tuple[tuple[int, int, Length], ...] = (
     *((rows, _NOTES, "brief") for rows in range(ROWS_SHOWN, _FEWEST_ROWS - 1, -1)),
@@ -129,22 +130,36 @@ class _Below:
         return plan
 
     def _plan(self, wanted: Sequence[Finding], fits: Callable[[_Plan], bool]) -> _Plan:
-        """As many of the findings as have room beside a ladder that is not too short."""
-        for lengths in _OTHERS:
-            if len(lengths) >= len(wanted):
-                continue
-            others = tuple(zip(wanted[1:], lengths, strict=False))
-            plans = (
-                _Plan(rows=rows, notes=notes, findings=((wanted[0], length), *others))
-                for rows, notes, length in _SHORTER
-                if rows >= _FEWEST_ROWS and length == "brief"
-            )
-            if (plan := next(filter(fits, plans), None)) is not None:
-                return plan
+        """As many of the findings as have room beside a ladder that is not too short; the two worst with what to do before a ladder."""
+        below = [self._with_others(wanted, lengths, fits) for lengths in _CHANGES]
+        below.append(self._two(wanted, "brief", fits))
+        below += [self._with_others(wanted, lengths, fits) for lengths in _PLACES]
+        below.append(self._two(wanted, "fix", fits))
+        if (plan := next(filter(None, below), None)) is not None:
+            return plan
         alone = [
             _Plan(rows=rows, notes=notes, findings=tuple((finding, length) for finding in wanted[:1])) for rows, notes, length in _SHORTER
         ]
         return next(filter(fits, alone), alone[-1])
+
+    def _with_others(self, wanted: Sequence[Finding], lengths: Sequence[Length], fits: Callable[[_Plan], bool]) -> _Plan | None:
+        """The first finding in brief and others in these lengths, beside a ladder that is not too short."""
+        if len(lengths) >= len(wanted):
+            return None
+        others = tuple(zip(wanted[1:], lengths, strict=False))
+        plans = (
+            _Plan(rows=rows, notes=notes, findings=((wanted[0], length), *others))
+            for rows, notes, length in _SHORTER
+            if rows >= _FEWEST_ROWS and length == "brief"
+        )
+        return next(filter(fits, plans), None)
+
+    def _two(self, wanted: Sequence[Finding], first: Length, fits: Callable[[_Plan], bool]) -> _Plan | None:
+        """The two worst findings with what to do, which the ladder makes room for."""
+        if len(wanted) < 2 or wanted[1].severity == "note" or not wanted[1].fix:
+            return None
+        plans = (_Plan(rows=rows, notes=0, findings=((wanted[0], first), (wanted[1], "fix"))) for rows in (_FEWEST_ROWS, 3, 0))
+        return next(filter(fits, plans), None)
 
     def _closing(self, plan: _Plan, page: Page) -> None:
         notes = wording.notes(self.report)

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from dynadiag.changes.smaller_calls import COMPILE_CALLED
+from dynadiag.changes.train_step import COMPILE_APART
 from dynadiag.facts.compiled_work import compiled_work
+from dynadiag.facts.failed_attempts import failed_attempts
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.wording import script_arguments, unique
 from dynadiag.model import codes
@@ -20,6 +23,7 @@ from dynadiag.render.verdict import NOT_IN_TEXT, ending, verdict
 
 LABEL = "bold"
 _REASONS = 3
+_SMALLER = frozenset((COMPILE_CALLED, COMPILE_APART))
 NOTHING_IN_TEXT = "the text shows no graph break, recompile or fallback"
 
 
@@ -32,6 +36,9 @@ def write_opening(report: Report, page: Page) -> None:
     if work is not None and work.operators:
         limited = not work.compiled and any(fallback.kind == "recompile_limit" for fallback in report.fallbacks)
         page.line(f"{wording.compiled_work(work)}{'; the recompile limit was hit' if limited else ''}", style="bold")
+    for row in (never_compiled(report), try_first(report)):
+        if row is not None:
+            page.line(row)
     counts = list(present(report, told=told))
     if is_from_text(report.run):
         page.parts(counts or [NOTHING_IN_TEXT], ", ", prefix="the text shows: " if counts else "", style="bold")
@@ -40,6 +47,23 @@ def write_opening(report: Report, page: Page) -> None:
     elif counts or not wording.nothing_compiled(report):
         page.parts(counts or failures(report) or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
     _circumstances(report, page)
+
+
+def never_compiled(report: Report) -> str | None:
+    """What Dynamo tried to compile several times and never did, which the counts of compiled calls leave out."""
+    tried = [f"{clean(name)} ({count} attempts)" for name, count in failed_attempts(report.run).items()]
+    return f"never compiled, but tried again and again: {', '.join(tried[:_REASONS])}" if tried else None
+
+
+def try_first(report: Report) -> str | None:
+    """To compile what a compiled driver calls instead of it, where that is the first thing to change for a finding."""
+    first = (finding.fix[0] for finding in report.findings if finding.fix and finding.severity != "note")
+    change = next((advice for advice in first if advice.slug in _SMALLER), None)
+    if change is None or change.after is None:
+        return None
+    rows = [clean(row) for row in change.after.splitlines() if ".compile(" in row]
+    instead = f" instead of `{clean(change.before)}`" if change.before else " instead of the function around it"
+    return f"try first: `{'; '.join(rows)}`{instead}" if rows else None
 
 
 def write_verdict(report: Report, page: Page) -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from dynadiag.facts.failed_attempts import failed_attempts, failed_dynamic
 from dynadiag.model.location import Location
-from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction
+from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction, Symbol
 from dynadiag.report import build
 
 FILE = "/home/me/train.py"
@@ -175,3 +176,58 @@ def test_why_nothing_is_established_stays_beside_an_idea():
     run = recorded(f"def f(x, n, m):\n    if n.norm() > m:\n        x = x / 2\n    return x\n\n{RUNS}\n", BRANCH, "if ")
     (finding,) = build(run).findings
     assert "No change is established: " in finding.why
+
+
+def failed_run(*, symbols):
+    """A function of which one version was compiled and the second, with a symbol for a size, failed."""
+    text = "def f(x, log):\n    return torch.stft(x, 64)\n\nstep = torch.compile(f)\nout = step(x, log)\n"
+    run = recorded(text, OTHER, "return torch")
+    first, second = (
+        replace(run.frames[0], id=name, outcome=outcome, key=CompileKey(0, 0, 0, at), stack=(location(text, 5, "<module>"),))
+        for at, (name, outcome) in enumerate((("f0", "compiled"), ("f1", "failed")))
+    )
+    second = replace(second, error="BackendCompilerFailed: s9 is not tracked")
+    known = (Symbol(frame="f1", symbol="s9", source="x.size(0)", value="64"),) if symbols else ()
+    return replace(run, breaks=(), frames=(first, second), symbols=known)
+
+
+@pytest.mark.parametrize("symbols", [True, False])
+def test_fixed_sizes_are_advised_where_only_a_version_with_symbols_fails(symbols):
+    (finding,) = [one for one in build(failed_run(symbols=symbols)).findings if one.code == "DF10"]
+    found = [advice.after for advice in finding.fix if advice.slug == "fixed-sizes"]
+    assert found == ["step = torch.compile(f, dynamic=False)"] * symbols
+    assert failed_dynamic(failed_run(symbols=symbols)) == ({"f1"} if symbols else set())
+
+
+def test_a_function_that_is_tried_in_vain_again_and_again_is_named():
+    run = recorded(f"def f(x, log):\n    print(x)\n    return x\n\n{RUNS}\n", OTHER, "print")
+    frames = [replace(run.frames[0], id=f"f{at}", outcome="skipped", key=CompileKey(0, 0, 0, at)) for at in range(4)]
+    assert failed_attempts(replace(run, frames=tuple(frames))) == {"f": 4}
+    assert failed_attempts(replace(run, frames=(*frames, replace(frames[0], id="f9", outcome="compiled")))) == {}
+    assert failed_attempts(replace(run, frames=tuple(frames[:2]))) == {}
+
+
+def test_no_module_is_compiled_apart_where_gradients_are_differentiated():
+    text = (
+        "def f(model, data):\n    loss = model(data[0]).sum()\n    g = torch.autograd.grad(loss, data, create_graph=True)\n"
+        "    g.backward()\n\n"
+        "def main():\n    model = Net()\n    step = torch.compile(f)\n    step(model, [])\n"
+    )
+    run = recorded(text, OTHER, "g = torch", "step(model")
+    (call,) = run.compile_calls
+    run = replace(run, compile_calls=(replace(call, location=location(text, 8, "main")),))
+    assert "compile-called" not in {advice.slug for one in build(run).findings for advice in one.fix}
+
+
+def test_what_a_worse_finding_has_told_comes_second():
+    text = (
+        "def f(model, log):\n    loss = model(log[0]).sum()\n    log.append(loss.item())\n    print(loss.item())\n    loss.backward()\n\n"
+        "def main():\n    model = Net()\n    step = torch.compile(f)\n    step(model, [])\n"
+    )
+    run = recorded(text, READ, "log.append", "step(model")
+    (call,), (event,) = run.compile_calls, run.breaks
+    second = replace(event, stack=(event.stack[0], location(text, 4, "f")), torch_frame=location(text, 4, "f"))
+    run = replace(run, compile_calls=(replace(call, location=location(text, 9, "main")),), breaks=(event, second))
+    first = [finding.fix[0].slug for finding in build(run).findings if finding.fix]
+    assert first[0] == "compile-called"
+    assert first.count("compile-called") == 1
