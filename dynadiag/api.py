@@ -59,7 +59,7 @@ def assert_warm_start(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> R
     if not seen.run.caches:
         raise AssertionError("no cache was asked in this call (they are off, or the back end has none), so its start could not be checked")
     if missed := [event for event in seen.run.caches if event.result != "hit"]:
-        raise AssertionError("\n".join([f"{len(missed)} look-ups found nothing:", *(_one_look_up(event, seen) for event in missed)]))
+        raise AssertionError("\n".join([f"{len(missed)} cache look-ups were no hits:", *(_one_look_up(event, seen) for event in missed)]))
     return seen
 
 

@@ -74,7 +74,10 @@ app.command(
     "parity", short_help="Replay captured graphs on other calls, and compare with eager.", cls=TargetCommand, epilog=verb_parity.EXAMPLES
 )(verb_parity.parity)
 app.command(
-    "numerics", short_help="Say where numbers leave eager's, why, and what ends it.", cls=TargetCommand, epilog=verb_numerics.EXAMPLES
+    "numerics",
+    short_help="Say where numbers differ from eager's, why, and what helps.",
+    cls=TargetCommand,
+    epilog=verb_numerics.EXAMPLES,
 )(verb_numerics.numerics)
 app.command("check", short_help="Fail on graph breaks, recompiles and fallbacks, for CI.", cls=TargetCommand, epilog=verb_check.EXAMPLES)(
     verb_check.check

@@ -20,7 +20,7 @@ PageFormat = Literal[Format, "html"]
 """The same where a result may be a page, too."""
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory [default: a new one in dynadiag-runs/].")]
 Outputs = Annotated[
-    Literal["discard", "all"], typer.Option("--outputs", help="What becomes of the files that runs of the script write: discard; all stay.")
+    Literal["discard", "all"], typer.Option("--outputs", help="Files that runs of the script write: discard them, or keep all.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace DIR if dynadiag created it.")]
 Python = Annotated[

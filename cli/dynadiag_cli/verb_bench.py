@@ -120,7 +120,7 @@ def bench(
     color: InColor = "auto",
     open_report: Open = False,
 ) -> None:
-    """Tell whether the compiled step is faster on this machine, and whether its results are still correct.
+    """Say whether the compiled step is faster on this machine, and whether its results are still correct.
 
     Each arm is a process of its own; they take turns in random order, and the baseline runs twice (A/A), so that noise is measured, not
     guessed. No speed counts before the results are checked. The exit status is 1 when an arm is SLOWER, WRONG or VACUOUS.

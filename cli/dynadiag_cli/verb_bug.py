@@ -36,10 +36,10 @@ def bug(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the two paths.")] = False,
 ) -> None:
-    """Fill in PyTorch's bug form, and pack what it rests on. Nothing is sent.
+    """Fill in PyTorch's bug form, and pack its evidence. Nothing is sent.
 
-    issue.md is the text of an issue, short enough for GitHub; bundle.zip has the report, the pictures and the trace. Out of both is taken
-    what looks like a secret, who you are, which machines there are, and source that no finding is about; a list says how much of what.
+    issue.md is the text of an issue, short enough for GitHub; bundle.zip has the report, the pictures and the trace. What looks like a
+    secret, names of people and machines, and source that no finding is about are removed from both, and a list counts what was removed.
     Read both before you send them. Exit status: 0 written, 2 usage, or not readable.
     """
     from dynadiag.render.sanitise import clean

@@ -26,7 +26,7 @@ def doctor(
 ) -> None:
     """Print versions, devices and tools, and what is missing, in a form to paste into an issue.
 
-    Exit status 3 when torch is missing or older than 2.6, else 0: other missing things are said and only limit what works.
+    Exit status 3 when torch is missing or older than 2.6, else 0: whatever else is missing is listed, and only limits what works.
     """
     import json
 

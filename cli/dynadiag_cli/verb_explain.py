@@ -102,7 +102,10 @@ _Pictures = Annotated[
 _Renderer = Annotated[
     str,
     typer.Option(
-        "--renderer", rich_help_panel=REPORT, metavar="NAME", help="Who lays pictures out: auto, graphviz, dot or columns; text draws none."
+        "--renderer",
+        rich_help_panel=REPORT,
+        metavar="NAME",
+        help="Layout of pictures: auto, graphviz, dot or columns; text draws none.",
     ),
 ]
 _ShowFree = Annotated[bool, typer.Option("--show-free", rich_help_panel=REPORT, help="Also list each mutation that costs nothing.")]

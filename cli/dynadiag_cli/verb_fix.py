@@ -74,10 +74,10 @@ def fix(
         Outputs,
         typer.Option(
             "--outputs",
-            help="What becomes of the files that runs write: discard; first: those of the recorded run stay, as after a plain run; all.",
+            help="Files that the runs write: discard them, keep those of the recorded run (first), or keep all.",
         ),
     ] = "discard",
-    yes: Annotated[bool, typer.Option("--yes", help="Also where the script connects to a network, which every run then does.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also fix a script that connects to a network: every run connects.")] = False,
     output_format: AsFormat = "text",
     quiet: Quiet = False,
     color: InColor = "auto",

@@ -48,7 +48,7 @@ def graph(
     ] = 120.0,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Also draw the graph.")] = True,
     renderer: Annotated[
-        str, typer.Option("--renderer", metavar="NAME", help="Who lays the picture out: auto, graphviz, dot or columns; text draws none.")
+        str, typer.Option("--renderer", metavar="NAME", help="Layout of the picture: auto, graphviz, dot or columns; text draws none.")
     ] = "auto",
     svg: Annotated[bool, typer.Option("--svg", help="Only draw the graph; needs no torch.")] = False,
     chosen_format: Annotated[

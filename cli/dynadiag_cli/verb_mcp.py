@@ -39,9 +39,9 @@ def mcp(
 ) -> None:
     """Serve explain, rule, graph, fix, minify and check as tools of the Model Context Protocol, on stdin and stdout.
 
-    An agent or an editor starts it. Calls name scripts, recordings and paths in DIR alone. Programs are run with this Python unless a call
-    names one of --python; what they print never reaches the protocol. They end with the server, and so do their children, but for one that
-    is in a new session with an environment of its own. Needs the extra `mcp`. Exit status: 0 the client has gone, 2 the extra is missing.
+    An agent or an editor starts it. Calls may only name scripts, recordings and paths in DIR. Programs are run with this Python unless a
+    call names one of --python; what they print never reaches the protocol. Programs and their children end with the server, except a child
+    that started a new session with another environment. Needs the extra `mcp`. Exit status: 0 the client has gone, 2 the extra is missing.
     """
     try:
         from dynadiag_cli.mcp_server import server

@@ -35,7 +35,7 @@ def numerics(
     graphs: Annotated[int, typer.Option("--graphs", metavar="N", min=1, max=10_000, help="Compare the first N graphs.")] = 20,
     load: Annotated[
         Path | None,
-        typer.Option("--load", metavar="FILE", help="Run this Python file of yours before comparing: custom operators, lowerings."),
+        typer.Option("--load", metavar="FILE", help="Run this Python file before comparing, to register custom operators or lowerings."),
     ] = None,
     timeout_s: Annotated[
         float,
@@ -47,10 +47,10 @@ def numerics(
     color: InColor = "auto",
     open_report: Open = False,
 ) -> None:
-    """Say where compiled values leave eager's, whether that is rounding or a fault, and which option ends it.
+    """Say at which operator compiled values first differ from eager's, whether that is rounding or a fault, and which option ends it.
 
-    The script runs once. Then the first call of each compiled graph is repeated: uncompiled, in float64, and compiled with the values
-    inside the graph stored, so that each operator is compared on its own inputs. Exit status: 0 equal, or explained by rounding; 1 a
+    The script runs once. Then the first call of each compiled graph is repeated: uncompiled, in float64, and compiled so that inner
+    values are stored; each operator is compared on its own inputs. Exit status: 0 equal, or explained by rounding; 1 a
     fault, or the script failed; 2 usage; 3 no torch; 5 nothing was compiled or comparable.
     """
     import dynadiag

@@ -41,7 +41,7 @@ def parity(
     ] = None,
     tests: Annotated[Path | None, typer.Option("--emit-test", metavar="DIR", help="Write a pytest file for each difference.")] = None,
     load: Annotated[
-        Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file of yours first, to register custom operators.")
+        Path | None, typer.Option("--load", metavar="FILE", help="Run this Python file first, to register custom operators.")
     ] = None,
     budget_s: Annotated[
         float, typer.Option("--budget", metavar="S", min=1, max=LONGEST_S, help="Time limit for all graphs together, in seconds.")

@@ -38,8 +38,8 @@ def prove(
         Path | None, typer.Option("--against", metavar="OLD", help="The edit makes SCRIPT of this script, in whose place it runs.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write prove.json and prove.md into this folder.")] = None,
-    outputs: Annotated[Outputs, typer.Option("--outputs", help="What becomes of the files that runs write: discard, or all.")] = "discard",
-    yes: Annotated[bool, typer.Option("--yes", help="Also where the script connects to a network, which every run then does.")] = False,
+    outputs: Annotated[Outputs, typer.Option("--outputs", help="Files that the runs write: discard them, or keep all.")] = "discard",
+    yes: Annotated[bool, typer.Option("--yes", help="Also run a script that connects to a network: every run connects.")] = False,
     output_format: AsFormat = "text",
     quiet: Quiet = False,
     color: InColor = "auto",

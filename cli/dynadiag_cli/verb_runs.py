@@ -23,16 +23,16 @@ def runs(
     keep: Annotated[int | None, typer.Option("--keep", metavar="N", min=0, help="Delete all but the newest N runs.")] = None,
     older_than_days: Annotated[
         float | None,
-        typer.Option("--older-than", metavar="DAYS", min=0, max=LONGEST_S, help="Delete only runs that began so many days ago."),
+        typer.Option("--older-than", metavar="DAYS", min=0, max=LONGEST_S, help="Delete only runs that began more than DAYS days ago."),
     ] = None,
     put_back: Annotated[
         Path | None,
-        typer.Option("--put-back", metavar="DIR", help="Make files what they were before runs that were killed, from the copies in DIR."),
+        typer.Option("--put-back", metavar="DIR", help="Restore files that killed runs had changed, from the copies in DIR."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted or put back, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted or restored, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the run directories of a folder, oldest first, or delete old ones; or put files back.
+    """List the run directories of a folder, oldest first, or delete old ones; or restore files.
 
     Nothing is deleted without --keep or --older-than, nor a run that may still go on. Times are UTC. Exit status 5 when there is no run.
     """

@@ -27,7 +27,7 @@ EXAMPLES = """Examples:
 
   dynadiag start train.py --lr 3e-4
 
-  dynadiag start dynadiag-runs/0001-first-train dynadiag-runs/0002-second-train
+  dynadiag start host-a/trace.log host-b/trace.log
 """
 
 
@@ -40,18 +40,28 @@ def start(
             help="A script with its arguments, `-m MODULE [ARGS]` or `-- torchrun ... train.py`; or two run directories or logs.",
         ),
     ],
-    runs: Annotated[int, typer.Option("--runs", rich_help_panel=RECORDING, metavar="N", min=2, max=20, help="Start it N times.")] = 2,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            rich_help_panel=RECORDING,
+            metavar="N",
+            min=2,
+            max=20,
+            help="Start the script N times; the last two starts are compared.",
+        ),
+    ] = 2,
     cache: Annotated[
         Path | None,
         typer.Option(
             "--cache",
             rich_help_panel=RECORDING,
             metavar="DIR",
-            help="The cache folder, which the starts add to [default: a new one].",
+            help="Use this cache folder; the starts add entries to it [default: a new folder].",
         ),
     ] = None,
     keep_cache: Annotated[
-        bool, typer.Option("--keep-cache", rich_help_panel=RECORDING, help="Leave the new cache folder, and say where it is.")
+        bool, typer.Option("--keep-cache", rich_help_panel=RECORDING, help="Do not delete the new cache folder, and print its path.")
     ] = False,
     warm_up: Annotated[
         int | None,
@@ -68,10 +78,10 @@ def start(
 ) -> None:
     """Say why the second start of a program compiles again: which cache missed, and because of what in the program.
 
-    A script is started twice on one new cache folder; two recordings are only compared. For each compilation that the caches of
-    AOTAutograd and Inductor did not give, the cause is named with its line: a number, an operator, an input, an option, a setting, a
-    custom pass, the cache folder, the order of a set. Exit status: 0 all warm, 1 something compiled again or late, or the program failed,
-    2 usage or a run that is not complete, 3 no torch, 5 nothing was compiled or no cache was asked.
+    A script is started twice on one new cache folder; two recordings are only compared. For each compilation that did not come from the
+    caches of AOTAutograd and Inductor, the cause is named with its line: a number, an operator, an input, an option, a setting, a custom
+    pass, the cache folder, the order of a set. Exit status: 0 everything came from the caches; 1 something compiled again, or after the
+    warm-up, or the program failed; 2 usage, or a run that is not complete; 3 no torch; 5 nothing was compiled, or no cache was used.
     """
     from dynadiag.start.show import as_json, document_of
     from dynadiag_cli import showing

@@ -32,7 +32,7 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="MATRIX | SUITE | query DIR... [SQL] | diff OLD [NEW]",
-            help="A matrix in TOML; a suite (torchvision, transformers, timm); or what to ask of sweeps that ran.",
+            help="A matrix in TOML; a suite (torchvision, transformers, timm); or a query or a comparison of finished sweeps.",
         ),
     ],
     out: Annotated[
@@ -40,7 +40,7 @@ def sweep(
         typer.Option("--out", metavar="DIR", help="The sweep's folder; one that has rows is continued [default: dynadiag-sweep]."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="At most N models of the suite, of many families.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Run at most N models of the suite, spread over its families.")
     ] = None,
     engine: Annotated[Engine, typer.Option("--engine", rich_help_panel=RUNNING, help="Run the tasks here, or on a Ray cluster.")] = "local",
     address: Annotated[
@@ -73,11 +73,11 @@ def sweep(
             help="Seconds for one task [default: as the matrix says, else 600].",
         ),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", rich_help_panel=RUNNING, help="Run again what failed in an earlier call.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", rich_help_panel=RUNNING, help="Run the tasks again that failed before.")] = False,
     minify: Annotated[
         Literal["failures"] | None,
         typer.Option(
-            "--minify", rich_help_panel=RUNNING, metavar="failures", help="In the end reduce one of each kind of failure to a reproducer."
+            "--minify", rich_help_panel=RUNNING, metavar="failures", help="At the end, reduce one failure of each kind to a reproducer."
         ),
     ] = None,
     arms: Annotated[
@@ -96,9 +96,10 @@ def sweep(
 ) -> None:
     """Run many programs by many configurations, each in a process of its own with limits, and keep one row for each.
 
-    A crash, a hang or too little memory is a row and not the end. Rows are written at once to rows.jsonl, and what has a row is not run
-    again. The folder also gets rows.parquet, a page with the matrix, and a folder for each task. Exit status: 0 all ended well, or nothing
-    is worse; 1 something failed, or is worse; 2 usage; 5 nothing to compare; 130 interrupted, and the same command continues the sweep.
+    A crash, a hang or too little memory is a row, and the sweep goes on. Rows are written at once to rows.jsonl; a task that has a row is
+    not run again. The folder also gets rows.parquet, a page with the matrix, and a folder for each task. Exit status: 0 all ended well,
+    or nothing is worse; 1 something failed, or is worse; 2 usage; 5 nothing to compare; 130 interrupted, and the same command continues
+    the sweep.
     """
     from dynadiag.sweep import show
     from dynadiag_cli import showing

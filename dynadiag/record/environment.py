@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import sysconfig
-import time
+from datetime import datetime, timezone
 from typing import Any
 
 from dynadiag.masking import masked_arguments, masked_settings, secret_values
@@ -40,7 +40,7 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str, project: 
         "cuda": _text(getattr(version, "cuda", None)),
         "device": device_name(),
         "cwd": working_directory(),
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "started_at": utc_now(),
         "platform": f"{platform.system()}-{platform.machine()}",
         "env": _chosen_variables(),
         "site_prefixes": site_prefixes(),
@@ -49,6 +49,11 @@ def describe_process(dynadiag: str, rank: int | None, started_by: str, project: 
         "started_by": started_by,
         "machine": machine_facts(),
     }
+
+
+def utc_now() -> str:
+    """The time as recordings have it, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")  # noqa: UP017 - runs on Python 3.9
 
 
 def device_name() -> str | None:

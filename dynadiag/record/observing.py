@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from dynadiag.model import RunInfo
 from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import inside, writer
-from dynadiag.record.environment import working_directory
+from dynadiag.record.environment import utc_now, working_directory
 from dynadiag.record.project import project_of
 from dynadiag.record.target import DEFAULT_LOG_CAP_BYTES, DEFAULT_PARITY_CAP_BYTES
 
@@ -43,7 +42,7 @@ def observe(
         dynadiag=dynadiag.__version__,
         command=masked_arguments(sys.argv, secret_values(os.environ)),
         cwd=working_directory(),
-        started_at=_now(),
+        started_at=utc_now(),
         running=True,
         observed=True,
         own=project.own,
@@ -61,7 +60,7 @@ def observe(
         if log is not None:
             recorder.stop(log)
         if target is not None:
-            _mark(target, replace(info, ended_at=_now(), exit_status=status, running=False))
+            _mark(target, replace(info, ended_at=utc_now(), exit_status=status, running=False))
 
 
 def _prepare(directory: Path, force: bool, info: RunInfo) -> Path | None:
@@ -79,7 +78,3 @@ def _mark(target: Path, info: RunInfo) -> None:
         run_directory.write_marker(target, asdict(info) | {"supervisor": identity()})
     except OSError as error:
         writer.warn(f"cannot write {target}: {error.strerror}")
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -28,7 +28,7 @@ from dynadiag.private_view.view import View
 from dynadiag.process_identity import identity
 from dynadiag.record import directory as run_directory
 from dynadiag.record import processes
-from dynadiag.record.environment import working_directory
+from dynadiag.record.environment import utc_now, working_directory
 from dynadiag.record.guardian import Guardian, guarded
 from dynadiag.record.project import project_of
 from dynadiag.record.settings import VARIABLE, Settings
@@ -160,7 +160,7 @@ def record(target: Target, options: RecordOptions) -> RecordResult:
         dynadiag=dynadiag.__version__,
         command=masked_arguments(command, secret_values(os.environ)),
         cwd=working_directory(),
-        started_at=_now(),
+        started_at=utc_now(),
         running=True,
         own=project.own,
         libraries=project.libraries,
@@ -340,7 +340,7 @@ def _finish(child: subprocess.Popen[bytes], directory: Path | None, info: RunInf
         exit_status = _INTERRUPTED
     if progress.timed_out:
         exit_status = _TIMED_OUT
-    facts = asdict(info) | {"ended_at": _now(), "exit_status": exit_status, "signal": name, "timed_out": progress.timed_out}
+    facts = asdict(info) | {"ended_at": utc_now(), "exit_status": exit_status, "signal": name, "timed_out": progress.timed_out}
     facts |= {"interrupted": interrupted, "stopped_stable": progress.stopped_stable, "running": False, "stopped": _unwritable(directory)}
     _write_info(directory, RunInfo(**facts), progress)
     return RecordResult(
@@ -371,7 +371,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -17,6 +17,7 @@ from dynadiag.facts.wording import plural
 from dynadiag.model.report import Report
 from dynadiag.model.run import Process, Run
 from dynadiag.start.bypasses import bypass_cause
+from dynadiag.start.derived_numbers import apart_from_derived
 from dynadiag.start.graph_causes import AOT, DYNAMO, graph_causes, input_name_causes
 from dynadiag.start.input_causes import dynamic_causes, input_causes
 from dynadiag.start.key_causes import environment_of, key_causes, leftovers
@@ -174,7 +175,7 @@ class _Comparison:
             return [replace(settings[0], old=self.old.torch, new=self.new.torch), *settings[1:]]
         inputs = _apart_from_default_dtype(input_causes(*pair), settings)
         dynamic = list(dynamic_causes(*pair))
-        graph = _apart_from_sizes(graph_causes(*pair, DYNAMO), inputs or dynamic)
+        graph = apart_from_derived(_apart_from_sizes(graph_causes(*pair, DYNAMO), inputs or dynamic), self.lines.trees())
         found = [*graph, *inputs, *dynamic, *settings]
         if not found:
             found = input_name_causes(*pair) or graph_causes(*pair, AOT) or leftovers(differences)
@@ -282,11 +283,13 @@ def _side_steps(report: Report) -> dict[str, float]:
     found: dict[str, float] = {}
     info = report.run.info
     began, ended = _time(info.started_at), _time(info.ended_at)
+    in_whole_seconds = info.started_at is not None and "." not in info.started_at  # as older recordings have it
     if began is not None and ended is not None:
         found[_WHOLE] = ended - began
     first = min((span.began_us for span in report.run.spans), default=None)
     if began is not None and first is not None and first * 1e-6 >= began:
-        found[_BEFORE] = first * 1e-6 - began
+        before = first * 1e-6 - began
+        found[_BEFORE] = float(round(before)) if in_whole_seconds else before
     for phase, seconds in report.compile_time.phases.items() if report.compile_time is not None else ():
         found[_PHASES.get(phase, phase)] = seconds
     return found

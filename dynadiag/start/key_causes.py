@@ -17,21 +17,23 @@ _MOST_OPTIONS = 6
 
 
 class _Setting(NamedTuple):
-    """Words for a component, the functions and attributes that set it, and the variables."""
+    """Words for a component, the functions and attributes that set it, and the variables; `fields` are words for each of several values."""
 
     words: str
     names: tuple[str, ...]
     variables: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
 
 
 _SETTINGS: Mapping[str, _Setting] = {
     "deterministic_algorithms_settings": _Setting(
-        "deterministic algorithms (on, warn only, fill uninitialized memory)",
+        "deterministic algorithms",
         ("use_deterministic_algorithms", "set_deterministic_debug_mode", "fill_uninitialized_memory"),
+        fields=("deterministic algorithms", "deterministic algorithms warn only", "deterministic algorithms fill uninitialized memory"),
     ),
     "deterministic_algorithms": _Setting("deterministic algorithms", ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
     "cuda_matmul_settings": _Setting(
-        "matmul precision (float32, reduced float16, reduced bfloat16)",
+        "matmul precision",
         (
             "set_float32_matmul_precision",
             "allow_tf32",
@@ -40,6 +42,7 @@ _SETTINGS: Mapping[str, _Setting] = {
             "allow_bf16_reduced_precision_reduction",
         ),
         ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",),
+        ("float32 matmul precision", "reduced precision of float16 matmul", "reduced precision of bfloat16 matmul"),
     ),
     "cpp_runtime_thread_count": _Setting("number of threads", ("set_num_threads",), ("OMP_NUM_THREADS", "MKL_NUM_THREADS")),
     "default_dtype": _Setting("default dtype", ("set_default_dtype", "set_default_tensor_type")),
@@ -140,9 +143,12 @@ def _version(difference: KeyDifference, words: str) -> Cause:
 def _cause(difference: KeyDifference, environment: Environment, lines: SettingLines) -> Iterator[Cause]:
     name = difference.name
     if (setting := _SETTINGS.get(name)) is not None:
-        yield _set_cause("setting", setting.words, difference, environment.named(setting.variables), lines.line_of(setting.names))
+        for words, part in _by_field(difference, setting.words, setting.fields):
+            yield _set_cause("setting", words, part, environment.named(setting.variables), lines.line_of(setting.names))
     elif (found := _AUTOCAST.match(name)) is not None:
-        yield _set_cause("setting", f"autocast on {found[1]} (on, dtype)", difference, None, lines.line_of(("autocast",)))
+        fields = (f"autocast on {found[1]}", f"autocast dtype on {found[1]}")
+        for words, part in _by_field(difference, fields[0], fields):
+            yield _set_cause("setting", words, part, None, lines.line_of(("autocast",)))
     elif (found := _OPTION.match(name)) is not None:
         option = found[2]
         place = lines.line_of_option(option)
@@ -156,6 +162,26 @@ def _cause(difference: KeyDifference, environment: Environment, lines: SettingLi
         yield _set_cause("option", "option torch.compiler.config.cache_key_tag", difference, None, lines.line_of(("cache_key_tag",)))
     elif not _FOLLOWS.match(name):
         yield from leftovers((difference,))
+
+
+# How torch.set_float32_matmul_precision sets torch.backends.cuda.matmul.fp32_precision (2.11 to 2.15): 'medium' as 'high'.
+_PRECISIONS = {"'ieee'": "'highest' (ieee)", "'tf32'": "'high' or 'medium' (tf32)", "'none'": "torch's default"}
+
+
+def _by_field(difference: KeyDifference, words: str, fields: Sequence[str]) -> list[tuple[str, KeyDifference]]:
+    """The values that differ within a component of several; the component where its text does not show them."""
+    values = [_FIELDS.findall(text or "") for text in (difference.old, difference.new)]
+    if not fields or any(len(found) != len(fields) for found in values):
+        return [(words, difference)]
+    changed = [
+        (name, difference._replace(old=_PRECISIONS.get(old, old), new=_PRECISIONS.get(new, new)))
+        for name, old, new in zip(fields, *values, strict=True)
+        if old != new
+    ]
+    return changed or [(words, difference)]
+
+
+_FIELDS = re.compile(r"'[^']*'|[\w.]+")
 
 
 def _set_cause(

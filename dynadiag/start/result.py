@@ -83,6 +83,12 @@ class Compilation:
         """Whether some cache did not give what it was asked for."""
         return any(answer.result != "hit" for answer in self.answers)
 
+    @property
+    def worst(self) -> str:
+        """What one of its caches answered: a miss before a bypass, a bypass before a cache that is off, these before a hit."""
+        results = {answer.result for answer in self.answers}
+        return next((result for result in ("miss", "bypass", "off") if result in results), "hit")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartResult:

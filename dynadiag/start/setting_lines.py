@@ -49,6 +49,10 @@ class SettingLines:
         last = option.rpartition(".")[2]
         return next((line for line in self._lines(frozenset({last}), option)), None)
 
+    def trees(self) -> list[ast.Module]:
+        """The sources, parsed."""
+        return [tree for _, tree in self._parsed()]
+
     def _lines(self, names: frozenset[str], option: str | None) -> Iterator[SourceLine]:
         for source, tree in self._parsed():
             found = sorted({line for node in ast.walk(tree) if (line := _sets(node, names, option)) is not None})

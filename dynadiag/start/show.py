@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Literal, TypedDict
@@ -16,6 +17,7 @@ from dynadiag.start.result import CacheAnswer, Cause, Compilation, StartResult
 
 _WIDTH = 400
 _MOST_SHOWN = 12
+_WAYS = {"miss": "found no entry", "bypass": "bypassed the caches", "off": "used no cache"}
 _CACHES = {"aotautograd": "AOTAutograd", "fx_graph": "Inductor"}
 
 
@@ -53,13 +55,22 @@ def headline(result: StartResult) -> Headline:
     times = f"compiling took {_seconds(result.first_s)} in the first start and {_seconds(result.second_s)} in the second"
     failed = f"; the program {result.new.failed}" if result.new.failed is not None else ""
     if result.missed:
-        what = f"{result.missed} of {plural(len(result.compilations), 'compilation')} found no entry in the second start"
-        return Headline(word="Cold", what=what, said=times + failed, tone="bad")
+        return Headline(word="Cold", what=_not_warm(result), said=times + failed, tone="bad")
     what = f"{plural(len(result.compilations), 'compilation')}, all from the caches"
     if result.late:
         late = f"{plural(len(result.late), 'compilation')} after the first {plural(result.warm_up or 0, 'call')}"
-        return Headline(word="Late", what=late, said=times + failed, tone="bad")
+        return Headline(word="Compiled after the warm-up", what=late, said=times + failed, tone="bad")
     return Headline(word="Failed" if failed else "Warm", what=what, said=times + failed, tone="bad" if failed else "good")
+
+
+def _not_warm(result: StartResult) -> str:
+    """How many compilations did not come from the caches, and in which way."""
+    of = f"{result.missed} of {plural(len(result.compilations), 'compilation')}"
+    ways = Counter(compilation.worst for compilation in result.compilations if compilation.cold)
+    if len(ways) == 1:
+        return f"{of} {_WAYS[next(iter(ways))]} in the second start"
+    parts = ", ".join(f"{ways[way]} {words}" for way, words in _WAYS.items() if way in ways)
+    return f"{of} did not come from the caches in the second start: {parts}"
 
 
 def _side(name: str, side: Side) -> str:
@@ -103,7 +114,7 @@ def _sections(result: StartResult) -> Iterator[Section]:
         closing="" if len(ordered) <= _MOST_SHOWN else f"{len(ordered) - _MOST_SHOWN} more: --format json",
     )
     if result.steps:
-        rows = [cells(name, *("-" if value is None else _seconds(value) for value in pair)) for name, pair in result.steps.items()]
+        rows = [cells(name, *map(_step_seconds, pair)) for name, pair in result.steps.items()]
         yield Section(
             title="Steps of the start",
             said="seconds, each measured once",
@@ -146,6 +157,11 @@ def _answers(answers: Sequence[CacheAnswer]) -> str:
 
 def _seconds(value: float | None) -> str:
     return "not recorded" if value is None else f"{value:.2f} s"
+
+
+def _step_seconds(value: float | None) -> str:
+    """Whole seconds where the clock showed no more."""
+    return "-" if value is None else f"{value:.0f} s" if value.is_integer() else f"{value:.2f} s"
 
 
 def as_json(result: StartResult) -> str:

@@ -152,7 +152,7 @@ def test_help_and_usage_errors_name_no_types_of_python(verb):
     assert [one for one in headings if one != "Arguments"][0] == "Options" and text.index("Usage:") < text.index("Examples:")
     assert re.search(r"x>=|<=x|\d\.0[];]|2000000", text) is None
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert all(f"\n{line}\n" in text for line in _examples(verb)), "a line to copy is folded"
+    assert all(f"\n{line}\n" in text and len(line) <= 78 for line in _examples(verb)), "a line to copy is folded"
 
 
 def _examples(verb):

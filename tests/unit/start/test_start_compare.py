@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -114,6 +115,53 @@ def test_a_number_in_the_code_is_named_at_its_line(two):
     assert (result.missed, result.exit_status) == (1, 1)
 
 
+def test_a_number_that_the_line_computes_of_another_is_no_second_cause(two):
+    def momentum(value):
+        """As Dynamo prints what it folds."""
+        code = graph(value).replace("return (x * k).cos()", "v = v * MOMENTUM + x * (1 - MOMENTUM)")
+        more = f"""        cos: "f32[8][1]cpu" = mul * {1 - value};  mul = None\n"""
+        return code.replace("""        cos: "f32[8][1]cpu" = mul.cos();  mul = None\n""", more)
+
+    result = two(code=momentum(0.95), old={"code": momentum(0.9)}, parts={"gm": "other"})
+    assert told(result) == [("constant", "a number in the code: 0.9 -> 0.95", 4)]
+
+
+def test_two_numbers_that_no_expression_joins_are_two_causes(two):
+    def numbers(first, second):
+        return graph(first).replace("mul.cos()", f"mul * {second}")
+
+    result = two(code=numbers(0.95, 0.5), old={"code": numbers(0.9, 0.25)}, parts={"gm": "other"})
+    assert [said for _, said, _ in told(result)] == ["a number in the code: 0.9 -> 0.95", "a number in the code: 0.25 -> 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("component", "old", "new", "said"),
+    [
+        (
+            "cuda_matmul_settings",
+            "('ieee', True, True)",
+            "('tf32', True, True)",
+            "float32 matmul precision: 'highest' (ieee) -> 'high' or 'medium' (tf32)",
+        ),
+        (
+            "cuda_matmul_settings",
+            "('none', True, True)",
+            "('none', True, False)",
+            "reduced precision of bfloat16 matmul: True -> False",
+        ),
+        (
+            "deterministic_algorithms_settings",
+            "(False, False, True)",
+            "(True, False, True)",
+            "deterministic algorithms: False -> True",
+        ),
+        ("autocast_state[cpu]", "(False, torch.bfloat16)", "(True, torch.bfloat16)", "autocast on cpu: False -> True"),
+    ],
+)
+def test_of_a_setting_with_several_values_only_what_differs_is_shown(component, old, new, said, two):
+    assert [cause for _, cause, _ in told(two(parts={component: new}, old={"parts": {component: old}}))] == [said]
+
+
 def test_an_operator_is_named_at_its_line(two):
     assert told(two(code=graph(call="sin"), parts={"gm": "other"})) == [("operators", "the traced operators: cos -> sin", 4)]
 
@@ -177,6 +225,26 @@ def test_a_bypass_has_torchs_reason_once(two):
     result = two(result="bypass", cache_bypass_reason='Unsupported post grad custom pass "x"')
     ((kind, said, _),) = told(result)
     assert kind == "custom_pass" and "uuid" in said and 'Unsupported post grad custom pass "x"' in said
+
+
+def test_a_bypass_is_not_said_to_be_a_missing_entry(two):
+    result = two(result="bypass", cache_bypass_reason="x")
+    assert show.headline(result).what == "1 of 1 compilation bypassed the caches in the second start"
+
+
+def test_each_way_of_being_cold_is_counted(two):
+    result = two(result="bypass", cache_bypass_reason="x")
+    (bypassed,) = result.compilations
+    missed = replace(bypassed, answers=(replace(bypassed.answers[0], result="miss"), bypassed.answers[1]))
+    both = replace(result, compilations=(bypassed, missed), missed=2)
+    assert show.headline(both).what == (
+        "2 of 2 compilations did not come from the caches in the second start: 1 found no entry, 1 bypassed the caches"
+    )
+
+
+def test_seconds_have_no_more_digits_than_their_clock(two):
+    result = replace(two(key="k1", result="hit"), steps={"whole run": (12.0, 4.25)})
+    assert " 12 s " in text_of(show.document_of(result)) and " 4.25 s" in text_of(show.document_of(result))
 
 
 def test_caches_that_were_not_asked_are_off_by_the_variable(two):

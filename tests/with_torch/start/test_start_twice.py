@@ -57,6 +57,6 @@ def test_a_call_that_the_caches_do_not_give_fails_the_assertion_once(tmp_path, m
     def power(x):
         return x @ x @ x
 
-    with pytest.raises(AssertionError, match=r"(?s)2 look-ups found nothing:.*test_start_twice.py:\d+ \(power\): aotautograd miss"):
+    with pytest.raises(AssertionError, match=r"(?s)2 cache look-ups were no hits:.*test_start_twice.py:\d+ \(power\): aotautograd miss"):
         dynadiag.assert_warm_start(power, torch.ones(3, 3))
     assert {event.result for event in dynadiag.assert_warm_start(power, torch.ones(3, 3)).run.caches} == {"hit"}
