@@ -15,6 +15,10 @@ class Candidate:
     the place of a branch; `attributes` may be bound to other tensors than before.
     `of_backend`: it is about the back end, which no other may replace in the search. `moves_region`: something else is compiled than
     before, so that what is left is counted over the whole program. `first`: it is tried before all others.
+    `leaves_rewrites`: it leaves findings to changes of their lines, and is tried with these.
+
+    `layer`: its edits are of the program's own texts (0), or of these with what was kept in the layers before. `rows` are then the lines
+    of the program's own texts where they begin, as far as these have them.
     """
 
     id: str
@@ -30,6 +34,9 @@ class Candidate:
     of_backend: bool = False
     moves_region: bool = False
     first: bool = False
+    leaves_rewrites: bool = False
+    layer: int = 0
+    rows: tuple[int, ...] = ()
 
     @property
     def is_option(self) -> bool:

@@ -28,7 +28,8 @@ class Edit:
     which begin at line `near` (from 1) or stand alone.
 
     Where `old` is empty, `new` is put before the statement that begins at `near`, else behind the imports of the file. `observed` takes
-    the place of `new` in the runs of a proof. `needs_torch`: the file gets an `import torch`.
+    the place of `new` in the runs of a proof, and `seen` that of `old` where an earlier change made it otherwise there. `needs_torch`: the
+    file gets an `import torch`.
     """
 
     file: str
@@ -36,6 +37,7 @@ class Edit:
     new: tuple[str, ...]
     near: int | None = None
     observed: tuple[str, ...] | None = None
+    seen: tuple[str, ...] | None = None
     needs_torch: bool = False
 
 

@@ -35,23 +35,36 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
     """What can be tried, in the order of the findings, and for each finding of severity warning or worse that has nothing: why."""
     found: dict[tuple[Edit, ...], Candidate] = {}
     left: list[Left] = []
-    for finding in report.findings:
-        if finding.severity == "note" and not finding.fix and not finding.code.startswith("DR"):
-            continue
-        whys: list[str] = []
-        made = list(_of_finding(finding, sources, whys, unsafe=unsafe))
-        for find in (libraries.own_lines, libraries.tried, moves.moved):
-            made += find(finding, report, sources, whys, unsafe=unsafe)
+    wanted = [item for item in report.findings if item.severity != "note" or item.fix or item.code.startswith("DR")]
+    reasons: dict[str, list[str]] = {finding.fingerprint: [] for finding in wanted}
+    in_lines: dict[str, list[Candidate]] = {}
+    for finding in wanted:
+        whys = reasons[finding.fingerprint]
+        in_lines[finding.fingerprint] = list(_of_finding(finding, sources, whys, unsafe=unsafe))
+        for find in (libraries.own_lines, libraries.tried):
+            in_lines[finding.fingerprint] += find(finding, report, sources, whys, unsafe=unsafe)
+    rewritten = _rewritten(in_lines.values())
+    for finding in wanted:
+        whys = reasons[finding.fingerprint]
+        made = [*in_lines[finding.fingerprint], *moves.moved(finding, report, sources, whys, rewritten)]
         made = list(_named(made, sources, whys))
         for candidate in made:
             known = found.get(candidate.edits)
             cures = candidate.cures if known is None else (*known.cures, *candidate.cures)
-            found[candidate.edits] = replace(candidate if known is None else known, cures=tuple(dict.fromkeys(cures)))
+            leaves = candidate.leaves_rewrites or (known is not None and known.leaves_rewrites)
+            found[candidate.edits] = replace(known or candidate, cures=tuple(dict.fromkeys(cures)), leaves_rewrites=leaves)
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
     # A driver stays plain Python whatever else is changed in it; any other function only where no change of its lines helps.
     order = sorted(found.values(), key=lambda item: -1 if item.first else int(item.moves_region))
     return [replace(item, id=f"x{number}") for number, item in enumerate(order, start=1)], left
+
+
+def _rewritten(found: Iterable[Iterable[Candidate]]) -> frozenset[tuple[str, int]]:
+    """The lines (by file) that a candidate rewrites in place."""
+    changes = (item for made in found for item in made if item.gradients_why is None)
+    pairs = ((edit, span) for item in changes for edit, span in zip(item.edits, item.spans, strict=True) if edit.old)
+    return frozenset((edit.file, row) for edit, span in pairs for row in range(span.begin, span.end))
 
 
 def uncovered_options(report: Report, known: Collection[str], sources: Sources) -> list[Candidate]:

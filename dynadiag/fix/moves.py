@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from dynadiag.capture.compiled_calls import APART
@@ -23,12 +23,24 @@ PROOF_NAMES = region_edits.ProofNames(watch=WATCH, apart=APART)
 _OBJECT = re.compile(r"(?:L|G)\['(\w+)'\]")
 
 
-def moved(finding: Finding, report: Report, sources: Sources, whys: list[str], *, unsafe: bool) -> Iterator[Candidate]:
-    """What can be tried for a finding; the reasons for what has a place, but cannot be moved, go to `whys`."""
-    del unsafe  # none gives anything up that a proof does not compare
-    for find in (_compiled_apart, _smaller_region, _out_of_loops, _out_of_function, _dynamic):
+def moved(
+    finding: Finding, report: Report, sources: Sources, whys: list[str], rewritten: Collection[tuple[str, int]]
+) -> Iterator[Candidate]:
+    """What can be tried for a finding; the reasons for what has a place, but cannot be moved, go to `whys`.
+
+    `rewritten` are the lines (by file) that other candidates change in place.
+    """
+    makes = (
+        _compiled_apart(finding, report, sources),
+        _smaller_region(finding, report, sources, rewritten),
+        _smaller_region(finding, report, sources, ()),
+        _out_of_loops(finding, report, sources),
+        _out_of_function(finding, report, sources),
+        _dynamic(finding, report, sources),
+    )
+    for make in makes:
         try:
-            yield from find(finding, report, sources)
+            yield from make
         except DynadiagError as error:
             whys.append(f"nothing can be moved: {error.message}")
 
@@ -61,23 +73,32 @@ def _compiled_apart(finding: Finding, report: Report, sources: Sources) -> Itera
     raise why or EditError("the compiled function is not recorded")
 
 
-def _smaller_region(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
-    """What the compiled function calls, compiled instead of it: where a break of the run stands in what is compiled."""
+def _smaller_region(finding: Finding, report: Report, sources: Sources, rewritten: Collection[tuple[str, int]]) -> Iterator[Candidate]:
+    """What the compiled function calls, compiled instead of it: where a break of the run stands in what is compiled.
+
+    A break of which the line is `rewritten` stands only in the way of what calls its function: that can be compiled whole.
+    """
     versions = [tuple(map(int, re.findall(r"\d+", process.torch or "0")[:2])) for process in report.run.processes]
     if finding.where is None or finding.where.line is None or not versions or min(versions) < train_step.IN_PLACE:
         return
     file, text = sources.text(finding.where.file)
-    places = [place for site in report.graph_breaks for place in _on_the_way(site)]
+    places = [place for site in report.graph_breaks for place in _in_the_way(site, rewritten)]
     broken = {place.line for place in places if place.line is not None and normal_path(place.file) == normal_path(finding.where.file)}
+    ways = {place.line for site in report.graph_breaks if site.id in finding.evidence for place in (*site.stack, finding.where)}
     for smaller in smaller_region.smaller_regions(file, text, broken, PROOF_NAMES):
-        if finding.where.line in smaller.plain:
+        if not smaller.plain.isdisjoint(ways if rewritten else {finding.where.line}):
             words = f"Compile {', '.join(f'`{name}`' for name in smaller.names)} and leave what calls that in plain Python"
             candidate = _candidate(smaller_region.SLUG, words, smaller.edits, finding, text)
-            yield replace(candidate, moves_region=True, first=smaller.drives)
+            leaves = finding.where.line not in smaller.plain
+            yield replace(candidate, moves_region=True, first=smaller.drives, leaves_rewrites=leaves)
 
 
-def _on_the_way(site: GraphBreak) -> tuple[Location, ...]:
-    return (*site.stack, *(() if site.torch_frame is None else (site.torch_frame,)))
+def _in_the_way(site: GraphBreak, rewritten: Collection[tuple[str, int]]) -> Iterator[Location]:
+    """The lines that a break stands in and on the way to it, without those of a function in which its line is rewritten."""
+    places = (*site.stack, *(() if site.torch_frame is None else (site.torch_frame,)))
+    last = places[-1] if places else None
+    inside = last is not None and last.line is not None and (normal_path(last.file), last.line) in rewritten
+    return (place for place in places if not inside or last is None or place.function != last.function)
 
 
 def _out_of_loops(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:

@@ -20,6 +20,7 @@ from dynadiag.children.answer_cache import digest
 from dynadiag.fix import texts
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
+from dynadiag.model.report import Report
 
 LEAST_CALLS = 3
 VARIATIONS = (1, 2)
@@ -185,6 +186,18 @@ class Prover:
         if known not in self._recorded:
             self._recorded[known] = self._run(changes, new, recorded=True, eager=False, backend=self.backend)
         return self._recorded[known]
+
+    def report_with(self, changes: Sequence[Candidate]) -> Report | None:
+        """The report on the program with these changes as the user gets them, so that its lines are those of the new texts."""
+        new = texts.changed(self.originals, changes)
+        if new == texts.changed(self.originals, changes, observed=True):
+            return self.recorded(changes).report
+        return self._run(changes, new, recorded=True, eager=False, backend=self.backend).report
+
+    def note_sides(self, candidates: Sequence[Candidate]) -> None:
+        """See which way the branches go that these candidates rewrite, where any does."""
+        if marked := texts.with_conditions(self.originals, candidates):
+            self._note_sides(self.runner.run_program(texts=marked))
 
     def _run(self, changes: Sequence[Candidate], new: Mapping[str, str], **options: Any) -> Outcome:
         return replace(self.runner.run_program(texts=new, **options), free=free(changes))

@@ -34,6 +34,7 @@ class Search:
     """`until` is the time (of `time.monotonic`) after which nothing more is tried; what was kept by then is still proven together.
 
     `uncovered` gives options for what only the report of a changed program shows: a recompile behind a break that was cured.
+    `base` is what was kept in the layers before, with which the program stands as `first`.
 
     Verdicts are remembered (`children.answer_cache`): a search that is begun again asks the same questions in the same order.
     """
@@ -42,16 +43,23 @@ class Search:
     until: float
     say: Say
     uncovered: Callable[[Report, Collection[str]], Sequence[Candidate]] | None = None
+    base: Sequence[Candidate] = ()
+    first: Standing | None = None
     kept: list[Candidate] = field(default_factory=list)
     tried: dict[str, Tried] = field(default_factory=dict)
     _alone: dict[str, Standing] = field(default_factory=dict)
 
     def try_all(self, candidates: Sequence[Candidate]) -> None:
         """Try all; those whose findings another change hid or stood in the way of are tried once more when something was kept since."""
-        first = self.prover.first
+        first = self.first or self.prover.first
         for number, candidate in enumerate(candidates, start=1):
             self.say(f"trying change {number} of {len(candidates)}: {candidate.slug}")
-            self._try_alone(candidate, first)
+            if candidate.id in self.tried:
+                continue
+            if candidate.leaves_rewrites:
+                self._try_with_rewrites(candidate, candidates, first)
+            else:
+                self._try_alone(candidate, first)
         self._drop_idle(first)
         now = self._prove_kept(first)
         left = [element for element in candidates if self._may_do_better(element)]
@@ -89,11 +97,10 @@ class Search:
 
     def _try_alone(self, candidate: Candidate, first: Standing) -> None:
         """Keep what is right alone on the script's own data, where no change before it cures the same."""
-        gone = {name for each in self.kept for name in set(first.findings) - set(self._alone[each.id].findings)}
-        if self._is_out(candidate, set(first.findings) - gone):
+        if self._is_out(candidate, set(first.findings) - self._gone(first)):
             return
         try:
-            texts.changed(self.prover.originals, [*self.kept, candidate])
+            texts.changed(self.prover.originals, [*self.base, *self.kept, candidate])
             verdict = self._ask([candidate], [candidate], first, own_data=True)
         except EditError as error:
             self._leave(candidate, error.message)
@@ -107,11 +114,32 @@ class Search:
             self.kept.append(candidate)
             self._alone[candidate.id] = verdict.standing
 
+    def _try_with_rewrites(self, candidate: Candidate, candidates: Sequence[Candidate], first: Standing) -> None:
+        """Keep a change with those that rewrite the lines which it leaves broken, where they are right together."""
+        if self._is_out(candidate, set(first.findings) - self._gone(first)):
+            return
+        lines = [item for item in candidates if not item.moves_region and not item.is_option and item.id not in self.tried]
+        chosen = [candidate, *_first_of_each([item for item in lines if not set(candidate.cures).isdisjoint(item.cures)])]
+        try:
+            verdict = self._ask([*self.kept, *chosen], chosen, first, own_data=True)
+        except EditError as error:
+            self._leave(candidate, error.message)
+            return
+        self.tried[candidate.id] = Tried(candidate=candidate, kept=verdict.proven, why=verdict.why, verdict=verdict)
+        if verdict.proven and verdict.standing is not None:
+            self.kept += chosen
+            self._alone |= {item.id: verdict.standing for item in chosen}
+            self._note(verdict)
+
+    def _gone(self, first: Standing) -> set[str]:
+        """The findings that what is kept has cured by itself."""
+        return {name for each in self.kept for name in set(first.findings) - set(self._alone[each.id].findings)}
+
     def _with_options(self, candidate: Candidate, first: Standing) -> Candidate | None:
         """The change with the options that cure what it uncovers; None where there are none, or no time is left."""
         if self.uncovered is None or time.monotonic() > self.until:
             return None
-        report = self.prover.recorded([candidate]).report
+        report = self.prover.recorded([*self.base, candidate]).report
         options = () if report is None else self.uncovered(report, first.findings)
         if not options:
             return None
@@ -128,7 +156,7 @@ class Search:
         if time.monotonic() > self.until:
             self._leave(candidate, "not tried: the time limit was reached")
         elif not showing & set(candidate.cures):
-            known = bool(self.prover.first.shows(candidate.cures))
+            known = bool((self.first or self.prover.first).shows(candidate.cures))
             why = "another change has cured it already" if known else f"the finding does not show with {self.prover.backend_words}"
             self._leave(candidate, why)
         else:
@@ -179,6 +207,7 @@ class Search:
 
     def _ask(self, changes: Sequence[Candidate], new: Sequence[Candidate], before: Standing, *, own_data: bool = False) -> Verdict:
         """The proof, or what an earlier run of this search found."""
+        changes = [*self.base, *changes]
         after = texts.changed(self.prover.originals, changes)
         question = json.dumps(
             [sorted(after.items()), [candidate.cures for candidate in new], before.to_json(), own_data, self.prover.backend]
@@ -191,7 +220,7 @@ class Search:
 
     def _drop_idle(self, first: Standing) -> None:
         """Leave out in turn each kept change but the last whose findings another one may cure too: it goes where they stay away."""
-        for candidate in list(self.kept[:-1]):
+        for candidate in [item for item in self.kept[:-1] if not item.leaves_rewrites]:
             others = [each for each in self.kept if each is not candidate]
             if time.monotonic() > self.until:
                 return

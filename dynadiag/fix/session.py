@@ -22,6 +22,7 @@ from dynadiag.fix import libraries, texts
 from dynadiag.fix.baseline import CHANGES, Baseline, job_of, read
 from dynadiag.fix.candidates import candidates, chosen, uncovered_options
 from dynadiag.fix.launch import LaunchedRunner
+from dynadiag.fix.layers import candidates_behind
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
 from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
@@ -37,6 +38,7 @@ from dynadiag.private_view.view import View
 from dynadiag.scratch import scratch
 
 LEAST_S = 300.0
+_MOST_LAYERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ def fix_with(baseline: Baseline, options: FixOptions, say: Say, runner: Callable
     if not wanted:
         return _result(baseline, report, sources, _State(), known)
     until = float("inf") if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-    state = _searched(baseline, report, sources, wanted, runner(), until, say, ignore=options.ignore)
+    state = _searched(baseline, report, sources, wanted, runner(), until, say, options)
     if state.kept:
         _time(baseline, report, sources, options, state, until, say, view)
     return _result(baseline, report, sources, state, known)
@@ -170,8 +172,7 @@ def _searched(
     runner: Runner,
     until: float,
     say: Say,
-    *,
-    ignore: Sequence[str],
+    options: FixOptions,
 ) -> _State:
     """What came of all candidates, and of those that were kept once more with the script's own back end."""
     say("running the script in eager, as the reference for all changes")
@@ -188,11 +189,26 @@ def _searched(
         raise UsageError(CHANGES.format(file=changed))
 
     def uncovered(found: Report, known: Collection[str]) -> list[Candidate]:
-        return [option for option in uncovered_options(found, known, sources) if option.slug not in ignore]
+        return [option for option in uncovered_options(found, known, sources) if option.slug not in options.ignore]
 
     search = state.search = Search(prover=prover, until=until, say=say, uncovered=uncovered)
     search.try_all(wanted)
     state.kept = list(search.kept)
+    for layer in range(1, _MOST_LAYERS):
+        if not search.kept or time.monotonic() > until:
+            break
+        say("looking for what stands behind what is cured")
+        found = prover.report_with(state.kept)
+        if found is None:
+            break
+        behind = candidates_behind(found, sources, state.kept, state.search.tried.values(), layer=layer, unsafe=options.unsafe)
+        behind = chosen(behind, found, select=options.select, ignore=options.ignore)
+        prover.note_sides(behind)
+        search = Search(
+            prover=prover, until=until, say=say, uncovered=uncovered, base=tuple(state.kept), first=Standing.of(found), tried=search.tried
+        )
+        search.try_all(behind)
+        state.kept += search.kept
     _finish(baseline, report, sources, state, say)
     return state
 
@@ -225,6 +241,9 @@ def _time(
     wanted = used_gpu(report) if options.bench is None else options.bench
     if wanted and baseline.launch:
         state.no_speed = "bench times one process, and the program has several"
+        return
+    if wanted and any(item.layer for item in state.kept):
+        state.no_speed = "changes were made on top of others, and bench times each alone: `dynadiag bench --against` compares both scripts"
         return
     if wanted and any(edit.observed is not None for item in state.kept for edit in item.edits):
         state.no_speed = "what is compiled is another callable than before: `dynadiag bench --variants` compares whole iterations"
@@ -342,7 +361,8 @@ def _changed(tried: Tried, sources: Sources) -> Changed:
     candidate, verdict = tried.candidate, tried.verdict
     names = {file: f"{module.replace('.', '/')}.py" for file, module in sources.modules.items()}
     shown = [names.get(edit.file) or Path(edit.file).relative_to(sources.root) for edit in candidate.edits]
-    places = tuple(f"{name}:{span.begin}" for name, span in zip(shown, candidate.spans, strict=True))
+    rows = candidate.rows or [span.begin for span in candidate.spans]
+    places = tuple(f"{name}:{row}" for name, row in zip(shown, rows, strict=True))
     return Changed(
         id=candidate.id,
         slug=candidate.slug,

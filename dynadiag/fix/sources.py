@@ -17,12 +17,15 @@ BOM: Final = "\ufeff"
 
 
 class Sources:
-    """The texts of files as they are now, read once, by real path; `modules` are the dotted names of those that are installed."""
+    """The texts of files as they are now, read once, by real path; `modules` are the dotted names of those that are installed.
 
-    def __init__(self, report: Report, script: Path) -> None:
+    `texts` are those of a changed program, in the place of what its files hold.
+    """
+
+    def __init__(self, report: Report, script: Path, texts: Mapping[str, str] | None = None) -> None:
         self.script = str(script.resolve())
         self.root = project_root(script)
-        self.texts: dict[str, str] = {}
+        self.texts: dict[str, str] = dict(texts or {})
         self.modules: dict[str, str] = {}
         self._marked: set[str] = set()
         self._report = report

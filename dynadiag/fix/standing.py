@@ -86,10 +86,11 @@ def _unplaced(words: str) -> str:
 
 
 def why_not_better(first: Standing, before: Standing, after: Standing, cures: Sequence[str], *, moved: bool = False) -> str | None:
-    """Why a run is not better than the one before: a finding that is still there, a new one, more of something counted.
+    """Why a run is not better than the one before: a finding that is still there; a new one or more of something counted, where breaks,
+    recompiles and fallbacks together are not fewer: what stood behind what is cured is the next thing to cure.
 
     `first` is that of the original program. `moved`: another part of it is compiled now, where the same causes have other names, so that
-    the sum of what is left counts.
+    only the sum of what is left counts.
     """
     if not after.compiled:
         return "nothing is compiled any more"
@@ -97,10 +98,18 @@ def why_not_better(first: Standing, before: Standing, after: Standing, cures: Se
         return "the finding does not show in this run"
     if before.shows(cures) <= set(after.findings):
         return "the finding is still there"
+    in_sum = _why_not_better_in_sum(before, after)
     if moved:
-        return _why_not_better_in_sum(before, after)
-    known = {_unplaced(words) for words in first.warnings.values() if words.startswith("DR")}
-    new = next((words for name, words in after.warnings.items() if name not in first.findings and _unplaced(words) not in known), None)
+        return in_sum
+    more = _what_is_more(first, before, after)
+    fewer = in_sum is None and after.operators >= before.operators
+    return None if fewer else more
+
+
+def _what_is_more(first: Standing, before: Standing, after: Standing) -> str | None:
+    there = {*first.findings, *before.findings}
+    known = {_unplaced(words) for words in (*first.warnings.values(), *before.warnings.values()) if words.startswith("DR")}
+    new = next((words for name, words in after.warnings.items() if name not in there and _unplaced(words) not in known), None)
     if new is not None:
         return f"a new finding: {new}"
     for name in _COUNTED:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.condition import split_python_part
-from dynadiag.changes.edits import Span, applied, with_first
+from dynadiag.changes.edits import Span, applied, placed, with_first
 from dynadiag.changes.legality import selections
 from dynadiag.errors import EditError
 from dynadiag.fix.inside.running import CHOOSE, SELECT
@@ -23,11 +23,19 @@ Mark = tuple[int, int, str, str]
 
 
 def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, observed: bool = False, marked: bool = False) -> dict[str, str]:
-    """The new texts of the files that change. Raises EditError where two changes touch the same lines.
+    """The new texts of the files that change, layer on layer. Raises EditError where two changes touch the same lines.
 
     `observed`: with the lines that proofs run, which are watched as the original ones were.
     `marked`: with `SELECT` around the conditions of selections, so that a run can force them.
     """
+    texts: dict[str, str] = {}
+    for layer in sorted({change.layer for change in changes}):
+        own = [change for change in changes if change.layer == layer]
+        texts |= _of_layer({**originals, **texts}, own, observed=observed, marked=marked)
+    return texts
+
+
+def _of_layer(originals: Mapping[str, str], changes: Sequence[Candidate], *, observed: bool, marked: bool) -> dict[str, str]:
     texts: dict[str, str] = {}
     for file in {edit.file for change in changes for edit in change.edits}:
         work = [
@@ -43,8 +51,8 @@ def changed(originals: Mapping[str, str], changes: Sequence[Candidate], *, obser
         text, places = originals[file], list[tuple[Span, Candidate]]()
         for _, edit, candidate in work:
             before = text.count("\n")
-            if observed and edit.observed is not None:
-                edit = replace(edit, new=edit.observed)
+            if observed:
+                edit = replace(edit, old=edit.seen or edit.old, new=edit.new if edit.observed is None else edit.observed)
             text, now = applied(text, edit)
             more = text.count("\n") - before
             places = [(now, candidate), *((Span(span.begin + more, span.end + more), each) for span, each in places)]
@@ -63,8 +71,9 @@ def with_conditions(originals: Mapping[str, str], changes: Sequence[Candidate]) 
     marks: dict[str, list[Mark]] = {}
     for change in changes:
         if change.branch:
-            edit, span = change.edits[0], change.spans[0]
-            marks.setdefault(edit.file, []).extend(_condition(originals[edit.file], span, change))
+            edit, text = change.edits[0], originals[change.edits[0].file]
+            span = placed(text, replace(edit, near=change.rows[0])) if change.layer else change.spans[0]
+            marks.setdefault(edit.file, []).extend(_condition(text, span, change))
     return {file: _with_marks(originals[file], found) for file, found in marks.items()}
 
 
