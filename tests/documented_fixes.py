@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dynadiag.changes import hoist, library_messages
 from dynadiag.changes.branch import branch_at, rewritten
-from dynadiag.changes.dynamic import compiled_dynamic
+from dynadiag.changes.dynamic import compiled_dynamic, compiled_static
 from dynadiag.changes.edits import Edit, applied, dedented
 from dynadiag.changes.kinds import Kind, all_kinds
 from dynadiag.changes.number_loops import with_numbers
@@ -90,6 +90,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "raise-check": (CHECK, _branch("if x.isnan")),
     "buffer-select": (BUFFER, _branch("if n.max")),
     "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
+    "compile-static": ("recompiles_parameter_shapes", lambda text: tuple(compiled_static("a.py", text))),
     "compile-model-apart": (
         "train_step_compiled",
         lambda text: compiled_apart("a.py", text, "train_step", "model", PROOF_NAMES, in_place=True),

@@ -88,8 +88,8 @@ def _observed_rows(base: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
 
 def _merged(base: str, seen: str, new: str) -> str:
     """A new row with what the observed one has besides. Raises EditError where more than one piece was put into the row."""
-    if base == seen:
-        return new
+    if base in (seen, new):
+        return new if base == seen else seen
     begin = _alike(base, new)
     end = _alike(base[begin:][::-1], new[begin:][::-1])
     if begin + end < len(base) or seen[:begin] != base[:begin]:

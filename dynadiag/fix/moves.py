@@ -37,6 +37,7 @@ def moved(
         _out_of_loops(finding, report, sources),
         _out_of_function(finding, report, sources),
         _dynamic(finding, report, sources),
+        _static(finding, report, sources),
     )
     for make in makes:
         try:
@@ -132,7 +133,17 @@ def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Can
         return
     file, text = sources.text(sources.script)
     edits = (
-        dynamic.compiled_dynamic(file, text),
+        dynamic.compiled_dynamic(file, text, source_function(None if finding.where is None else finding.where.function)),
         *dynamic.options_of(file, [advice for advice in finding.fix if advice.slug == dynamic.SHAPES]),
     )
     yield _candidate(dynamic.SLUG, "Compile for changing sizes from the first call on", edits, finding, text)
+
+
+def _static(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    """`dynamic=False` where a compilation failed: an operator may have no form for sizes that are symbols."""
+    del report
+    if finding.code != codes.COMPILATION_FAILED:
+        return
+    file, text = sources.text(sources.script)
+    edits = tuple(dynamic.compiled_static(file, text))
+    yield _candidate(dynamic.STATIC, "Compile each size by itself, since the compiler fails for sizes that change", edits, finding, text)

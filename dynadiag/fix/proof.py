@@ -20,6 +20,7 @@ from dynadiag.children.answer_cache import digest
 from dynadiag.fix import texts
 from dynadiag.fix.runs import Outcome, Runner
 from dynadiag.fix.standing import Standing, why_not_better
+from dynadiag.model import codes
 from dynadiag.model.report import Report
 
 LEAST_CALLS = 3
@@ -67,7 +68,7 @@ class Prover:
 
     `backend` is that of the search: "eager" instead where the script compiles with nothing else, and None (the script's own) where the
     changes are about the back end itself. `edited`: what is compared is anybody's edit. It may cure a program that fails when
-    compiled, and is seen in more than its calls.
+    compiled, and is seen in more than its calls. `fails_compiled`: a compilation of the original failed and ended it.
     """
 
     runner: Runner
@@ -78,6 +79,7 @@ class Prover:
     plain: Outcome = field(init=False)
     again: Outcome = field(init=False)
     compiled: Outcome = field(init=False)
+    fails_compiled: bool = field(init=False, default=False)
     varied: dict[int, Outcome] = field(default_factory=dict)
     sides: dict[str, set[bool]] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -136,7 +138,9 @@ class Prover:
         """Raise NotProvableError where the original does something else when it is compiled, or too little to compare."""
         if not self.compiled.ended or self.compiled.report is None:
             raise NotProvableError(f"the script does not run with {self.backend_words}: {self.compiled.why}")
-        if (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):
+        failed = any(finding.code == codes.COMPILATION_FAILED for finding in self.compiled.report.findings)
+        self.fails_compiled = failed and self.compiled.exit_status != 0 and self.plain.exit_status == 0
+        if not self.fails_compiled and (self.compiled.exit_status, self.compiled.raised) != (self.plain.exit_status, self.plain.raised):
             said = f"with {self.backend_words} it ends with {_ended(self.compiled)}, and in eager with {_ended(self.plain)}"
             raise NotProvableError(f"the script does not do the same: {said}")
         if min(self.calls.values()) * (1 + len(self.varied)) < LEAST_CALLS:
@@ -156,8 +160,15 @@ class Prover:
             failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
             return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
         now = Standing.of(outcome.report)
-        why = next(
-            (why for item in new if (why := why_not_better(self.first, before, now, item.cures, moved=item.moves_region)) is not None), None
+        # One that a failed compilation has ended shows too little to be compared with: that it now ends as in eager is what was wanted.
+        longer = self.fails_compiled and before == self.first
+        why = (
+            None
+            if longer and now.compiled
+            else next(
+                (why for item in new if (why := why_not_better(self.first, before, now, item.cures, moved=item.moves_region)) is not None),
+                None,
+            )
         )
         if why is not None:
             return Verdict(proven=False, why=why, by_findings=True)

@@ -242,9 +242,6 @@ def _time(
     if wanted and baseline.launch:
         state.no_speed = "bench times one process, and the program has several"
         return
-    if wanted and any(item.layer for item in state.kept):
-        state.no_speed = "changes were made on top of others, and bench times each alone: `dynadiag bench --against` compares both scripts"
-        return
     if wanted and any(edit.observed is not None for item in state.kept for edit in item.edits):
         state.no_speed = "what is compiled is another callable than before: `dynadiag bench --variants` compares whole iterations"
         return
@@ -289,6 +286,8 @@ def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: 
     why = why or why_not_warned(prover.plain, outcome, kept)
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
+    if prover.fails_compiled:
+        return None
     first, now = Standing.of(report), Standing.of(outcome.report)
     if any(first.shows(candidate.cures) and first.shows(candidate.cures) <= set(now.findings) for candidate in kept):
         return "a finding is still there"

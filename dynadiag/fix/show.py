@@ -39,7 +39,16 @@ def headline(result: FixResult) -> str:
     if result.not_proven is not None:
         return f"nothing is proven: {result.not_proven}"
     found = f"{result.cured} of {plural(len(result.findings), 'finding')} cured and proven"
-    return f"{found}, {plural(len(result.kept), 'change')}" if result.kept else f"{found}: no change is proven"
+    if not result.kept:
+        return f"{found}: no change is proven"
+    return f"{found}, {plural(len(result.kept), 'change')}" + ("" if result.after is None else _still_there(result.after))
+
+
+def _still_there(after: Summary) -> str:
+    """What the program still does with the patch, whether a finding is made of it or not."""
+    counts = {"graph break": after.graph_break_events, "recompile": after.recompiles, "fallback": after.fallbacks}
+    words = [plural(count, name) for name, count in counts.items() if count]
+    return f"; still there: {', '.join(words)}" if words else ""
 
 
 def _sections(result: FixResult) -> Iterator[Section]:

@@ -86,12 +86,13 @@ def not_slower(kept: Sequence[Candidate], judge: Callable[[Sequence[Candidate]],
     """Those of the changes that are left without the ones that make the program slower or wrong, the verdicts on these by id, and the last
     verdict.
 
-    Of several each is timed alone; where none of them is slower by itself, the last one goes.
+    Of several each is timed alone, unless some are made on top of others; where none of them is slower by itself, the last one goes.
     """
     left, dropped = list(kept), dict[str, Speed]()
     speed = judge(left)
     while left and speed.verdict in BAD:
-        alone = {candidate.id: judge([candidate]) if len(left) > 1 else speed for candidate in left}
+        apart = [] if any(candidate.layer for candidate in left) else left
+        alone = {candidate.id: judge([candidate]) if len(left) > 1 else speed for candidate in apart}
         slow = {name: found for name, found in alone.items() if found.verdict in BAD} or {left[-1].id: speed}
         dropped |= slow
         left = [item for item in left if item.id not in slow]

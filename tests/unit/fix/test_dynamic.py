@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynadiag.changes.dynamic import compiled_dynamic
+from dynadiag.changes.dynamic import compiled_dynamic, compiled_static
 from dynadiag.changes.edits import applied
 from dynadiag.changes.train_step_edits import compiled_apart
 from dynadiag.errors import EditError
@@ -41,6 +41,22 @@ def test_sizes_are_symbols_from_the_first_call_where_one_place_says_how_it_is_co
             compiled_dynamic("a.py", text)
     else:
         assert applied(text, compiled_dynamic("a.py", text))[0] == f"import torch\n\n{new}\n"
+
+
+def test_of_several_places_the_one_that_compiles_what_is_recompiled():
+    text = "import torch\n\nf = torch.compile(one)\nnet.g = torch.compile(net.two, mode=None)\n"
+    edit = compiled_dynamic("a.py", text, "two")
+    assert applied(text, edit)[0].endswith("f = torch.compile(one)\nnet.g = torch.compile(net.two, mode=None, dynamic=True)\n")
+    with pytest.raises(EditError, match="2 places"):
+        compiled_dynamic("a.py", text, "three")
+
+
+def test_every_place_is_told_that_sizes_are_no_symbols():
+    text = "import torch\n\nf = torch.compile(one)\ng = torch.compile(two, mode=None)\n"
+    new = [row for edit in compiled_static("a.py", text) for row in edit.new]
+    assert new == ["f = torch.compile(one, dynamic=False)", "g = torch.compile(two, mode=None, dynamic=False)"]
+    with pytest.raises(EditError, match="told already"):
+        list(compiled_static("a.py", text.replace("two,", "two, dynamic=True,")))
 
 
 def test_a_model_is_wrapped_where_torch_cannot_compile_it_in_place_and_nobody_asks_for_its_names():

@@ -58,7 +58,7 @@ def test_the_json_has_the_published_schema():
 
 
 def test_the_headline_counts_what_is_cured():
-    assert headline(result(kept=True)) == "1 of 2 findings cured and proven, 1 change"
+    assert headline(result(kept=True)) == "1 of 2 findings cured and proven, 1 change; still there: 1 graph break"
     assert headline(result(kept=False)) == "0 of 2 findings cured and proven: no change is proven"
     assert headline(result(kept=False, not_proven="its results differ")) == "nothing is proven: its results differ"
 

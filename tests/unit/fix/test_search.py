@@ -132,6 +132,22 @@ def test_what_a_change_uncovers_is_cured_with_it(wrong, kept):
         assert found.tried["x2"].why == "a new finding: DR01"
 
 
+def test_a_search_on_top_of_what_is_kept_asks_for_all_of_it_together():
+    base, on_top = change(1), replace(change(2), layer=1, id="x1-1", rows=(2,))
+    prover = Answers()
+    found = Search(prover=prover, until=float("inf"), say=lambda text: None, base=(base,), first=standing("b", "c"))  # type: ignore[arg-type]
+    found.try_all([on_top])
+    assert (prover.asked, found.kept) == (["(ab)", "ab"], [on_top])
+
+
+def test_a_smaller_region_is_tried_with_the_lines_that_it_leaves():
+    region = replace(change(1), moves_region=True, first=True, leaves_rewrites=True, cures=("a", "b"))
+    prover = Answers(hidden={"a"})
+    found = Search(prover=prover, until=float("inf"), say=lambda text: None)  # type: ignore[arg-type]
+    found.try_all([region, change(2), change(3)])
+    assert [one.slug for one in found.kept] == ["a", "b", "c"] and prover.asked == ["(ab)", "(c)", "(ac)", "abc"]
+
+
 def test_what_is_wrong_beside_the_others_is_left():
     prover = Answers("abc")
     found = search(prover)

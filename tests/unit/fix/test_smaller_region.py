@@ -164,6 +164,14 @@ def test_what_is_left_of_a_moved_region_counts_in_sum() -> None:
     assert "together" in (why_not_better(before, before, standing(90, 0, 22, {}), ["a"], moved=True) or "")
 
 
+def test_what_stood_behind_a_break_may_show_where_less_is_left_in_sum() -> None:
+    before = standing(60, 9, 2, {"a": "GB0036 at line 3 (mask)"})
+    after = standing(90, 0, 5, {"b": "DR02 at line 9 (sizes)"})
+    assert why_not_better(before, before, after, ["a"]) is None
+    assert "a new finding" in (why_not_better(before, before, standing(90, 0, 11, {"b": "DR02 at line 9 (sizes)"}), ["a"]) or "")
+    assert "a new finding" in (why_not_better(before, before, standing(50, 0, 5, {"b": "DR02 at line 9 (sizes)"}), ["a"]) or "")
+
+
 def test_a_decorator_of_a_function_whose_model_is_global() -> None:
     text = NET + (
         "model = Net()\n\n\ndef distance(a, b):\n    return torch.norm(a - b)\n\n\n"

@@ -56,6 +56,12 @@ def test_what_makes_the_program_slower_is_dropped(slower, left, asked):
     assert found.verdict == (SpeedVerdict.FASTER if left else SpeedVerdict.SLOWER)
 
 
+def test_of_changes_on_top_of_others_the_last_goes_first():
+    judge = Verdicts("a")
+    kept, dropped, _ = not_slower([change(1), replace(change(2), layer=1)], judge)
+    assert (kept, sorted(dropped), judge.asked) == ([], ["x1", "x2"], ["ab", "a"])
+
+
 def test_wrong_results_are_a_reason_to_drop_too_and_an_open_verdict_is_none():
     assert not_slower([change(1)], Verdicts("a", verdict=SpeedVerdict.WRONG))[0] == []
     for verdict in (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.SAME, SpeedVerdict.VACUOUS):
