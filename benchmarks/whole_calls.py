@@ -1,8 +1,9 @@
 """How many right programs `explain --parity` calls wrong, and how many wrong ones it finds on the right line.
 
-    python benchmarks/whole_calls.py [NAME ...]
+    python benchmarks/whole_calls.py [--held-out] [NAME ...]
 
-runs the programs of `whole_call_programs.py` under the recorder, all in this process, and prints a row for each.
+runs the programs of `whole_call_programs.py` (or those of `whole_call_held_out.py`) under the recorder, all in this process, and prints a
+row for each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from whole_call_programs import RIGHT, WRONG
+import whole_call_held_out
+import whole_call_programs
 
 import dynadiag
 from dynadiag.model import codes
@@ -46,20 +48,23 @@ def look_at(program: Callable[[], None]) -> tuple[list[tuple[str, str]], str, fl
 
 def main(names: list[str]) -> None:
     """Look at all programs, or at those that are named."""
+    programs = whole_call_held_out if "--held-out" in names else whole_call_programs
+    names = [name for name in names if name != "--held-out"]
+    right, wrong = programs.RIGHT, programs.WRONG
     called_wrong, found = 0, 0
-    tried = [name for name in (*RIGHT, *WRONG) if not names or name in names]
+    tried = [name for name in (*right, *wrong) if not names or name in names]
     for name in tried:
-        program, expected = WRONG[name] if name in WRONG else (RIGHT[name], "")
+        program, expected = wrong[name] if name in wrong else (right[name], "")
         lines, told, took = look_at(program)
-        if name in WRONG:
+        if name in wrong:
             good = any(expected in line for _, line in lines)
             found += good
         else:
             good = not lines
             called_wrong += not good
         print(f"{'ok  ' if good else 'BAD '} {name}: {told}; {lines}; {took:.1f} s", flush=True)
-    print(f"{called_wrong} of {sum(name in RIGHT for name in tried)} right programs called wrong")
-    print(f"{found} of {sum(name in WRONG for name in tried)} wrong programs found on the line")
+    print(f"{called_wrong} of {sum(name in right for name in tried)} right programs called wrong")
+    print(f"{found} of {sum(name in wrong for name in tried)} wrong programs found on the line")
 
 
 if __name__ == "__main__":
