@@ -3,7 +3,7 @@
 The names and the rules are those of `whole_call_programs.py`.
 """
 
-# ruff: noqa: D103, SIM105, B007 - each program is named for what it does
+# ruff: noqa: D103, SIM105 - each program is named for what it does
 from __future__ import annotations
 
 import contextlib

@@ -389,6 +389,14 @@ USED_AGAIN_THOUGH_CHANGED = _row(
     "error",
 )
 
+KNOWN_FAULT = _row(
+    "DM50",
+    "Compiled code that will differ from eager",
+    "What was traced meets a known fault of torch: a full `deque` that is read after an append, a hook that a module gets after it was "
+    "compiled, an `except` around an operator of a graph.",
+    "warning",
+)
+
 # Recompiles, by what had changed
 RECOMPILE_LIMIT = _row(
     "DR01",

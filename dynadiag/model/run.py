@@ -376,6 +376,20 @@ class SourceFunction:
     environment: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class UnguardedState:
+    """One `dynadiag_unguarded` record: a "full deque" that has more elements in the trace than its `maxlen` allows, or a "late hook", the
+    first of its `kind` that a module of class `name` got after it was traced.
+    """
+
+    process: int
+    what: str
+    name: str
+    kind: str | None
+    frame: str | None
+    stack: tuple[Location, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)  # no slots: it is referred to weakly, for which they need Python 3.11
 class Run:
     """Everything that could be read from a run directory, a log or a folder of logs.
@@ -406,6 +420,7 @@ class Run:
     traced_inputs: tuple[TracedInput, ...] = ()
     parity: tuple[ParityCall, ...] = ()
     whole_calls: tuple[WholeCall, ...] = ()
+    unguarded: tuple[UnguardedState, ...] = ()
     notes: tuple[str, ...] = ()
     site_prefixes: tuple[str, ...] = ()
     project: Mapping[str, str] = field(default_factory=dict)

@@ -11,10 +11,12 @@ from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
 from dynadiag.model.clauses import Clause, Happened
 from dynadiag.model.difference import Difference
+from dynadiag.model.location import Location
 from dynadiag.model.parity import NotCompared, WholeCall, WholeCalls
 from dynadiag.model.report import Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
+from dynadiag.passes.find_known_faults import registration_of
 from dynadiag.passes.parity_calls import in_words, wrong_things
 from dynadiag.passes.whole_call_causes import CallPlace, WholeCause, cause_of, clauses_of, named, names_of
 
@@ -65,7 +67,7 @@ def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding
     first = group[0]
     place = CallPlace(first, run)
     differences = [named(item, place) for item in sorted(first.differences, key=_rank_of)]
-    where = place.line(cause, first.differences)
+    where = _registration(first, cause, run) or place.line(cause, first.differences)
     code = codes.USED_AGAIN_THOUGH_CHANGED if cause.is_stale else codes.WHOLE_CALL_DIFFERS
     return Finding(
         id="",
@@ -80,6 +82,13 @@ def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding
         evidence=(),
         rank=(float(Priority.WRONG_RESULT), float(int(code[2:])), -float(len(group))),
     )
+
+
+def _registration(call: WholeCall, cause: WholeCause, run: Run) -> Location | None:
+    """The line that registered the hook; None where another thing changed, or where it was not seen."""
+    kinds = {change.name.rpartition(".")[2] for change in cause.changes} if cause.kind == "hooks" else set()
+    late = [state for state in run.unguarded if state.what == "late hook" and state.process == call.process and state.kind in kinds]
+    return next((line for state in late if (line := registration_of(state, run)) is not None), None)
 
 
 def _rank_of(difference: Difference) -> int:

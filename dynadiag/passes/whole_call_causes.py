@@ -16,6 +16,7 @@ from dynadiag.model.difference import Difference
 from dynadiag.model.location import Location
 from dynadiag.model.parity import ParityCall, StateChange, WholeCall
 from dynadiag.model.run import Run, SourceFunction
+from dynadiag.passes.find_known_faults import HOOKS
 from dynadiag.source.function import parse_function
 
 _WHERE_WRONG = {
@@ -27,12 +28,6 @@ _KINDS_OF_CHANGE: tuple[CauseKind, ...] = ("hooks", "shadowed name", "shared mem
 _ARGUMENT = re.compile(r"^arguments\[(\d+)\]")
 _PLACES = re.compile(r"\barguments\[\d+\]|\bstep\.")
 _DECORATORS = 8
-_HOOKS = {
-    "_forward_pre_hooks": "forward pre-hook",
-    "_forward_hooks": "forward hook",
-    "_backward_pre_hooks": "backward pre-hook",
-    "_backward_hooks": "backward hook",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +171,7 @@ def _change_in_words(change: StateChange, place: CallPlace) -> str:
     if change.what == "hooks":
         owner, _, kind = name.rpartition(".")
         did = "was registered on" if not change.was else "was taken from" if not change.now else "is another on"
-        return f"a {_HOOKS.get(kind, 'hook')} {did} {owner}"
+        return f"a {HOOKS.get(kind, 'hook')} {did} {owner}"
     if change.what == "shadowed name":
         return f"the instance dictionary got an entry `{name.rpartition('.')[2]}`, which hides what is registered as {name}"
     if change.what == "identity":

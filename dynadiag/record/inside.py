@@ -19,6 +19,7 @@ from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.aot import cache_key_parts
 from dynadiag.torch_compat.dispatch import own_operators
 from dynadiag.torch_compat.dynamo import compiled_calls, counters, frames, graphs, guard_timing, options, switches
+from dynadiag.torch_compat.dynamo.unguarded import UnguardedState
 from dynadiag.torch_compat.inductor import cudagraph_skips
 from dynadiag.torch_compat.trace import stacks, structured
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
@@ -62,6 +63,7 @@ class Recorder:
         self._parity_calls, self._parity_cap_bytes = parity
         self._live: LiveComparison | None = None
         self._whole_calls: WholeCalls | None = None
+        self._unguarded = UnguardedState(self.hooks)
         self._watcher = ImportWatcher(
             {
                 "torch._logging._internal": self._on_trace_log,
@@ -283,7 +285,7 @@ class Recorder:
             own_operators.watch_library(library, self.hooks)
 
     def _on_output_graph(self, output_graph: ModuleType) -> None:
-        graphs.watch_graphs(output_graph, self.hooks, self.cost, self.work)
+        graphs.watch_graphs(output_graph, self.hooks, self.cost, self.work, self._unguarded)
         if self._parity_calls:
             self.hooks.install("parity", lambda: self._compare_calls(output_graph))
 
@@ -303,6 +305,7 @@ class Recorder:
 
     def _on_torch(self, torch: ModuleType) -> None:
         switches.watch_compile(torch, self.hooks)
+        self._unguarded.watch_hooks(sys.modules["torch.utils.hooks"])
         if self._parity_calls and versions.too_old("--parity", str(torch.__version__)) is None:
             self.hooks.install("whole_calls", self._compare_whole_calls)
 
@@ -337,6 +340,7 @@ class Recorder:
 
     def _on_reset(self) -> None:
         self._epoch += 1
+        self._unguarded.forget()
         self.work.reset()
         self.artifact("dynadiag_reset", {"epoch": self._epoch}, context=False)
 

@@ -35,6 +35,7 @@ from dynadiag.model.run import (
     Run,
     SourceFunction,
     Symbol,
+    UnguardedState,
 )
 from dynadiag.trace.break_text import BreakText, parse_reason
 from dynadiag.trace.metrics import PhaseClock
@@ -186,6 +187,7 @@ class RunBuilder:
     traced_inputs: list[TracedInput] = field(default_factory=list)
     parity: list[ParityCall] = field(default_factory=list)
     whole_calls: list[WholeCall] = field(default_factory=list)
+    unguarded: list[UnguardedState] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
     cut: list[str] = field(default_factory=list)
     site_prefixes: dict[str, None] = field(default_factory=dict)
@@ -362,6 +364,7 @@ def finish(run: RunBuilder, sources: Sources) -> Run:
         traced_inputs=tuple(run.traced_inputs),
         parity=tuple(run.parity),
         whole_calls=tuple(run.whole_calls),
+        unguarded=tuple(run.unguarded),
         notes=(*(text if count == 1 else f"{text} ({count} times)" for text, count in run.notes.items()), *run.room.notes()),
         left_out=dict(run.room.left),
         site_prefixes=tuple(run.site_prefixes),

@@ -12,9 +12,9 @@ from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.compiled import CompiledTime, CompiledWork, EagerCall
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction
+from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction, UnguardedState
 from dynadiag.trace import compiled_records
-from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of
+from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of, key_of
 from dynadiag.trace.cache_records import key_parts
 from dynadiag.trace.parity import parity, whole_call
 from dynadiag.trace.records import Record
@@ -173,6 +173,19 @@ def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> No
         epoch=process.epoch,
     )
     run.compile_calls.append(call)
+
+
+def unguarded(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_unguarded`: state that was traced otherwise than Python has it, or that changed where no guard looks."""
+    facts = record.object()
+    what, name = as_text(facts.get("what")), as_text(facts.get("name"))
+    if what not in ("full deque", "late hook") or name is None:
+        raise BadRecordError("unguarded is mistyped")
+    if run.room.take("unguarded state", record.payload_length):
+        frame = process.frames.get(key_of(process, record.header))
+        kind, stack = as_text(facts.get("kind")), named_stack(facts.get("stack"))
+        found = UnguardedState(process.index, what, name[:LONGEST_ERROR], kind, frame.id if frame is not None else None, stack)
+        run.unguarded.append(found)
 
 
 def _asking(stack: Sequence[Location]) -> Location | None:
@@ -429,6 +442,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_function": function,
     "dynadiag_library_function": library_function,
     "dynadiag_compile_call": compile_call,
+    "dynadiag_unguarded": unguarded,
     "dynadiag_graph": graph,
     "dynadiag_problem": problem,
     "dynadiag_reset": reset,

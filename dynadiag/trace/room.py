@@ -37,6 +37,7 @@ _KINDS: dict[str, tuple[int, int]] = {
     "profiled regions": (20_000, 400),
     "processes with profiled calls": (64, 400),
     "torch.compile calls": (20_000, 800),
+    "unguarded state": (10_000, 2000),
     "compared calls": (100_000, 1000),
     "differences of compared calls": (30_000, 2500),
     "warnings of 2022": (10_000, 500),

@@ -12,6 +12,7 @@ from typing import Any
 
 from dynadiag.torch_compat.dispatch.own_operators import operator_schemas
 from dynadiag.torch_compat.dynamo.backend import name_backend
+from dynadiag.torch_compat.dynamo.unguarded import UnguardedState
 from dynadiag.torch_compat.dynamo.user_compiler import watch_compiler
 from dynadiag.torch_compat.trace.compiled_work import WorkMeter
 from dynadiag.torch_compat.trace.cost import CostMeter
@@ -21,7 +22,7 @@ from dynadiag.torch_compat.trace.hooks import Hooks
 Names = dict[int, tuple[str, tuple[int, ...]]]
 
 
-def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None, work: WorkMeter) -> None:
+def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None, work: WorkMeter, state: UnguardedState) -> None:
     """Record each graph before it goes to the backend, and what the backend raised."""
     ordinals = itertools.count()
     names: Names = {}
@@ -32,6 +33,7 @@ def watch_graphs(output_graph: ModuleType, hooks: Hooks, cost: CostMeter | None,
         count = count_operators(module)
         hooks.sink.artifact("dynadiag_graph", {"graph": next(ordinals), "operator_count": count, **description})
         work.graph(count)
+        state.look_at(graph)
 
     def failed(begun: None, raised: Exception) -> None:
         _note_failure(hooks, raised)
