@@ -34,11 +34,15 @@ def _of_call(line: SourceLine, call: ast.Call) -> tuple[str, str] | None:
     if name in _SELECTED and len(call.args) >= 2 and not any(word.arg == "ignore_index" for word in call.keywords):
         logits, labels = call.args[0], call.args[1]
         if isinstance(logits, ast.Subscript) and isinstance(labels, ast.Subscript) and line.text(logits.slice) == line.text(labels.slice):
-            mask = line.text(labels.slice)
+            mask, chosen = line.text(labels.slice), next((word.value for word in call.keywords if word.arg == "reduction"), None)
+            if chosen is not None and not (isinstance(chosen, ast.Constant) and chosen.value in _REDUCED):
+                return None  # a loss for each selected value has a size of its own
             rest = [line.text(item) for item in call.args[2:]] + [
                 f"{word.arg}={line.text(word.value)}" for word in call.keywords if word.arg
             ]
-            given = ", ".join((line.text(logits.value), f"{line.text(labels.value)}.masked_fill(~{_operand(mask)}, -100)", *rest))
+            # A mask stands for its dimensions: what it selects from has the classes behind them.
+            values = f"{line.text(logits.value)}.flatten(0, {_operand(mask)}.dim() - 1)"
+            given = ", ".join((values, f"{line.text(labels.value)}.masked_fill(~{_operand(mask)}, -100).flatten()", *rest))
             return f"{name}({given})", f"that `{mask}` is a mask of truth values; -100 is what `ignore_index` leaves out by default"
     if (
         name == "torch.bincount"

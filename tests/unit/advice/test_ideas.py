@@ -131,7 +131,10 @@ def test_a_number_that_python_needs_is_not_kept_as_a_tensor():
 @pytest.mark.parametrize(
     ("line", "after"),
     [
-        ("loss = F.cross_entropy(y[m], z[m])", "torch.nn.functional.cross_entropy(y, z.masked_fill(~m, -100))"),
+        (
+            "loss = F.cross_entropy(y[m], z[m])",
+            "torch.nn.functional.cross_entropy(y.flatten(0, m.dim() - 1), z.masked_fill(~m, -100).flatten())",
+        ),
         ("d = torch.bincount(x, minlength=n)", "torch.zeros(n, dtype=torch.long, device=x.device).index_add_(0, x, torch.ones_like(x))"),
         ("s = x[x > 0].sum()", "torch.where(x > 0, x, 0).sum()"),
     ],
