@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dynadiag.advice.cuda_graphs import CLONE_WHAT_IS_KEPT
+from dynadiag.advice.whole_calls import KEEP_IT_EAGER
 from dynadiag.facts.guard_sources import readable
 from dynadiag.model import codes
 from dynadiag.model.report import Advice
 
-_NARROW = Advice(
-    slug="find-the-layer",
-    text=(
-        "`dynadiag minify` finds the smallest graph that shows it and the layer it comes from. Until it is fixed, exclude the function "
-        "with torch.compiler.disable: eager's results are correct."
-    ),
-    options=("torch.compiler.disable",),
-)
+_KINDS = {
+    codes.WRONG_INPUT: " --kind wrong_mutation",
+    codes.WRONG_OUTPUT: " --kind wrong_result",
+    codes.WRONG_GRADIENT: " --kind wrong_gradient",
+    codes.RAISES_WHERE_EAGER_DOES_NOT: "",
+}
+"""What `dynadiag minify` has to look for; it reduces no other difference."""
+
+
+def _narrow(code: str) -> Advice:
+    kind = _KINDS.get(code)
+    if kind is None:
+        return KEEP_IT_EAGER
+    return Advice(
+        slug="find-the-layer",
+        text=(
+            f"`dynadiag minify{kind}` finds the smallest graph that shows it and the layer it comes from. Until it is fixed, exclude the "
+            "function with torch.compiler.disable: eager's results are correct."
+        ),
+        options=("torch.compiler.disable",),
+    )
 
 
 _STRIDES = Advice(
@@ -33,16 +47,19 @@ _REFUSED = Advice(
 )
 
 
-def parity_advice(code: str, name: str | None, shared: bool, undeclared: str | None, *, strides: bool = False) -> tuple[Advice, ...]:
+def parity_advice(
+    code: str, name: str | None, shared: bool, undeclared: str | None, *, custom: bool, strides: bool = False
+) -> tuple[Advice, ...]:
     """The ways out: the code's own, then how to find the guilty layer.
 
-    `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write. `strides`: nothing else differs.
+    `shared`: inputs of the wrong call shared memory. `undeclared` is an operator that hides its write. `custom`: the graph has a custom
+    operator. `strides`: nothing else differs.
     """
     if strides:
         return (_STRIDES,)
     if code == codes.DOES_WHAT_EAGER_REFUSES:
         return (_REFUSED,)
-    return (*_own(code, name, shared, undeclared), _NARROW)
+    return (*_own(code, name, shared, undeclared, custom=custom), _narrow(code))
 
 
 def undeclared_write(operator: str, name: str) -> Advice:
@@ -75,10 +92,10 @@ _REPLAYED = {
 def replay_advice(code: str) -> tuple[Advice, ...]:
     """The ways out of what `dynadiag parity` found on calls that were not recorded."""
     known = _REPLAYED.get(code)
-    return (_NARROW,) if known is None else (Advice(slug=known[0], text=known[1]), _NARROW)
+    return (KEEP_IT_EAGER,) if known is None else (Advice(slug=known[0], text=known[1]), KEEP_IT_EAGER)
 
 
-def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> tuple[Advice, ...]:
+def _own(code: str, name: str | None, shared: bool, undeclared: str | None, *, custom: bool) -> tuple[Advice, ...]:
     if undeclared is not None:
         return (undeclared_write(undeclared, str(name)),)
     if code in (codes.WRONG_INPUT, codes.RAISES_WHERE_EAGER_DOES_NOT) and name is not None and shared:
@@ -86,16 +103,13 @@ def _own(code: str, name: str | None, shared: bool, undeclared: str | None) -> t
         return (Advice(slug="no-shared-memory", text=text),)
     if code == codes.WRONG_INPUT:
         written = readable(str(name))
-        text = (
-            f"Return the new value instead of writing {written} in place. A custom operator that returns its argument must return a clone."
-        )
+        text = f"Return the new value instead of writing {written} in place."
+        if custom:
+            text += " A custom operator that returns its argument must return a clone."
         return (Advice(slug="out-of-place", text=text),)
     if code == codes.OVERWRITTEN_LATER:
         return (CLONE_WHAT_IS_KEPT,)
-    if code in (codes.OTHER_METADATA, codes.OTHER_ALIASES):
-        text = (
-            "With a custom operator: give its fake implementation the sizes, strides, dtype and aliases of the real one. "
-            "Check your own back end in the same way."
-        )
+    if code in (codes.OTHER_METADATA, codes.OTHER_ALIASES) and custom:
+        text = "Give the fake implementation of the custom operator the sizes, strides, dtype and aliases of the real one."
         return (Advice(slug="fake-like-real", text=text),)
     return ()

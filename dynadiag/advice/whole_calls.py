@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynadiag.model.report import Advice
 
-_EAGER = Advice(
+KEEP_IT_EAGER = Advice(
     slug="keep-it-eager",
     text="Keep the function out of the graph with torch.compiler.disable until torch is right: eager's results are those to trust.",
     options=("torch.compiler.disable",),
@@ -50,5 +50,5 @@ def whole_call_advice(kind: str, names: str) -> tuple[Advice, ...]:
         return (_RESET,)
     if kind == "full deque":
         text = f"Build it anew: `{names} = deque([*{names}, value], maxlen=n)`. In a graph an append drops nothing."
-        return (Advice(slug="rebuild-the-deque", text=text), _EAGER)
-    return (_EAGER,)
+        return (Advice(slug="rebuild-the-deque", text=text), KEEP_IT_EAGER)
+    return (KEEP_IT_EAGER,)

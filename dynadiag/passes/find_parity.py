@@ -9,6 +9,7 @@ from dynadiag.advice.parity import parity_advice
 from dynadiag.advice.uncaught import TRY_OUTSIDE
 from dynadiag.advice.whole_calls import whole_call_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
+from dynadiag.facts.graph_writes import PRIVATE_OPERATOR
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.user_frames import source_function
 from dynadiag.facts.wording import frame_location, plural, unique
@@ -98,7 +99,14 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
         if beyond is not None
         else (TRY_OUTSIDE,)
         if first.difference.kind == "both_raise"
-        else parity_advice(first.code, first.input, bool(first.call.shared), _undeclared(first), strides=_only_strides(first)),
+        else parity_advice(
+            first.code,
+            first.input,
+            bool(first.call.shared),
+            _undeclared(first),
+            custom=_has_custom_operator(first.call, run),
+            strides=_only_strides(first),
+        ),
         cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
         evidence=unique(call.frame for call in calls if call.frame)[:20],
         rank=(float(_rank(first)), float(int(first.code[2:])), -float(len(group))),
@@ -120,12 +128,19 @@ def _title(group: Sequence[Wrong], name: str) -> str:
         return (
             f"Silently wrong: output {wrong.difference.index}, which depends on memory shared with the written {readable(str(wrong.input))}"
         )
+    if wrong.difference.kind == "requires_grad" and wrong.difference.eager == "True":
+        return f"Silently wrong: {readable(name)} carries no gradient, in eager it does"
     title = TITLES[wrong.code].format(what=readable(name), kind=wrong.difference.kind.replace("_", " "))
     return title[:1].upper() + title[1:]
 
 
 def _of_call(call: ParityCall) -> tuple[int, int, int]:
     return call.process, call.graph, call.call
+
+
+def _has_custom_operator(call: ParityCall, run: Run) -> bool:
+    """Whether a graph of the frame calls an operator that torch does not bring."""
+    return any(PRIVATE_OPERATOR.match(op) for graph in run.graphs if graph.frame == call.frame for op in graph.ops)
 
 
 def _undeclared(wrong: Wrong) -> str | None:

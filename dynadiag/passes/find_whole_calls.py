@@ -9,7 +9,7 @@ from dynadiag.advice.whole_calls import whole_call_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.wording import listed, plural, unique
 from dynadiag.model import codes
-from dynadiag.model.clauses import Clause, Happened
+from dynadiag.model.clauses import Basis, Clause, Happened
 from dynadiag.model.difference import Difference
 from dynadiag.model.location import Location
 from dynadiag.model.parity import NotCompared, WholeCall, WholeCalls
@@ -123,6 +123,8 @@ def _clauses(group: Sequence[WholeCall], cause: WholeCause, differences: Sequenc
     more = len(differences) + first.more_differences - len(told)
     rest = f"; and {plural(more, 'more difference')}" if more > 0 else ""
     yield Happened(f"In call{'s' if len(numbers) > 1 else ''} {listed(numbers)} of {first.name}: {'; '.join(told)}{rest}")
+    if any(item.where == "gradient" and item.kind == "value" for item in differences[:_MOST_TOLD]):
+        yield Basis("Each gradient is that of a fixed weighted sum of the results, in eager and compiled alike")
     yield from clauses_of(cause, place)
 
 

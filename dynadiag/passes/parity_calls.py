@@ -33,9 +33,12 @@ def wrong_things(run: Run) -> Iterator[Wrong]:
     """Every difference that a finding is about: of a call with a wrong input its inputs, else its outputs; and differences of memory."""
     for call in run.parity:
         inputs = [item for item in call.differences if item.where == "input"]
+        detached = {item.index for item in call.differences if item.kind == "requires_grad"}
         for difference in call.differences:
             if difference.kind == "value" and difference.where == "output" and inputs:
                 continue
+            if difference.kind == "alias" and difference.index in detached:
+                continue  # one tensor was given for two outputs, which is why it carries no gradient
             if difference.kind == "both_raise":
                 yield from _past_handler(difference, call, run)
             else:

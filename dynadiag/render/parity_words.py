@@ -22,8 +22,15 @@ def verdict(parity: Parity) -> str:
     backwards = f"; gradients of {plural(gradients, 'call')}: {same}, {parity.gradients_different} different"
     return (
         f"{_whole(parity)}{plural(total, 'call')} of {plural(parity.graphs_compared, 'graph')} compared with eager: "
-        f"{parity.calls_equal} equal within rounding, {parity.calls_different} different{_strides(parity)}{backwards if gradients else ''}"
+        f"{parity.calls_equal} equal within rounding, {parity.calls_different} different{_strides(parity)}"
+        f"{backwards if gradients else ''}{_beyond(parity)}"
     )
+
+
+def _beyond(parity: Parity) -> str:
+    """Where whole calls alone differ: why nothing was seen at the graphs."""
+    alone = parity.whole_calls is not None and parity.whole_calls.different and not parity.calls_different + parity.gradients_different
+    return "; each graph does what was traced" if alone else ""
 
 
 def _whole(parity: Parity) -> str:
