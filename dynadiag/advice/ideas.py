@@ -6,9 +6,9 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dynadiag.advice.recompile_ideas import recompile_ideas
 from dynadiag.changes.before_call import before_call
@@ -32,12 +32,36 @@ from dynadiag.model.run import Run
 _MOST_IDEAS = 2
 
 
-class Parts(NamedTuple):
-    """What the findings of a report refer to by id."""
+_Entry = TypeVar("_Entry")
+_Part = TypeVar("_Part", GraphBreak, Recompile)
 
-    breaks: Sequence[GraphBreak]
-    recompiles: Sequence[Recompile]
-    transitions: Sequence[Transition]
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the findings of a report refer to by id, with the place of each in the report; `changed` are the transitions of a recompile."""
+
+    breaks: Mapping[str, tuple[int, GraphBreak]]
+    recompiles: Mapping[str, tuple[int, Recompile]]
+    changed: Mapping[str, Sequence[tuple[int, Transition]]]
+
+    @classmethod
+    def of(cls, breaks: Iterable[GraphBreak], recompiles: Iterable[Recompile], transitions: Iterable[Transition]) -> Parts:
+        """The parts of a report, each looked at once: there may be as many findings as parts."""
+        changed: dict[str, list[tuple[int, Transition]]] = {}
+        for at, row in enumerate(transitions):
+            for recompile in row.recompiles:
+                changed.setdefault(recompile, []).append((at, row))
+        return cls(_by_id(breaks), _by_id(recompiles), changed)
+
+
+def _by_id(entries: Iterable[_Part]) -> Mapping[str, tuple[int, _Part]]:
+    return {entry.id: (at, entry) for at, entry in enumerate(entries)}
+
+
+def _in_order(placed: Iterable[tuple[int, _Entry]]) -> list[_Entry]:
+    """Each once, as the report lists them."""
+    found = dict(placed)
+    return [found[at] for at in sorted(found)]
 
 
 def with_ideas(findings: Iterable[Finding], parts: Parts, run: Run) -> Iterator[Finding]:
@@ -59,14 +83,14 @@ def _ideas(finding: Finding, parts: Parts, run: Run) -> Iterator[Advice]:
         yield from _static_sizes(finding, run)
     if finding.fix:
         return
-    sites = [site for site in parts.breaks if site.id in finding.evidence]
+    sites = _in_order(parts.breaks[name] for name in finding.evidence if name in parts.breaks)
     for site in sites[:1]:
         yield from _for_break(break_context_of(site, run), site.category)
-    recompiles = [recompile for recompile in parts.recompiles if recompile.id in finding.evidence]
+    recompiles = _in_order(parts.recompiles[name] for name in finding.evidence if name in parts.recompiles)
     frame = run.frame(recompiles[0].frame) if recompiles and not sites else None
     if frame is not None:
-        ids = {recompile.id for recompile in recompiles}
-        yield from recompile_ideas([row for row in parts.transitions if not ids.isdisjoint(row.recompiles)], frame, run)
+        rows = _in_order(row for recompile in recompiles for row in parts.changed.get(recompile.id, ()))
+        yield from recompile_ideas(rows, frame, run)
 
 
 def _static_sizes(finding: Finding, run: Run) -> Iterator[Advice]:

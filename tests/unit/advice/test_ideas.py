@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dynadiag.advice.ideas import Parts, with_ideas
 from dynadiag.facts.failed_attempts import failed_attempts, failed_dynamic
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction, Symbol
@@ -234,3 +235,39 @@ def test_what_a_worse_finding_has_told_comes_second():
     first = [finding.fix[0].slug for finding in build(run).findings if finding.fix]
     assert first[0] == "compile-called"
     assert first.count("compile-called") == 1
+
+
+class Counted(tuple):
+    """A tuple that counts how often somebody goes through it."""
+
+    def __new__(cls, entries):
+        made = super().__new__(cls, entries)
+        made.rounds = 0
+        return made
+
+    def __iter__(self):
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_as_many_findings_as_breaks_look_through_the_breaks_once():
+    run = recorded(TEXT_OF_MANY, READ, "n = x.sum().item()")
+    event = run.breaks[0]
+    places = [replace(event.stack[-1], line=100 + at, code=f"n = x{at}.item()") for at in range(40)]
+    moved = [replace(event, stack=(*event.stack[:-1], place), torch_frame=place) for place in places]
+    report = build(replace(run, breaks=tuple(moved)))
+    findings = [finding for finding in report.findings if finding.severity != "note"]
+    assert len(findings) == len(report.graph_breaks) == 40
+    breaks, recompiles, transitions = Counted(report.graph_breaks), Counted(report.recompiles), Counted(report.transitions)
+    assert len(list(with_ideas(findings, Parts.of(breaks, recompiles, transitions), report.run))) == 40
+    assert (breaks.rounds, recompiles.rounds, transitions.rounds) == (1, 1, 1)
+
+
+TEXT_OF_MANY = """import torch
+
+def f(x):
+    n = x.sum().item()
+    return x * n
+
+step = torch.compile(f)
+out = step(x)"""
