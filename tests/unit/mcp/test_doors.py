@@ -176,7 +176,7 @@ def test_a_pattern_that_would_take_long_to_match_is_refused_and_no_other_call_wa
     numbers = [server.start_call("explain", {"target": "shows.py", "args": [pattern]}) for _ in range(2)]
     answers = [server.answer(number)["result"] for number in numbers]
     assert all(answer["isError"] and "name fewer" in answer["content"][0]["text"] for answer in answers)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 120
 
 
 def test_what_a_tool_does_not_know_is_refused(folder, server):

@@ -61,7 +61,7 @@ def test_nothing_outlives_a_server_that_is_ended(folder, number, words):
     with serving(folder) as wire:
         started(wire, folder, "pid", *words)
         wire.process.send_signal(number)
-        wire.process.wait(30)
+        wire.process.wait(120)
         assert all_ended(folder)
 
 
@@ -73,7 +73,7 @@ def test_nothing_outlives_a_server_whose_guardian_was_killed_first(folder):
         (guardian,) = [int(pid) for pid in children if b"guardian_main.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(guardian, signal.SIGKILL)
         wire.process.kill()
-        wire.process.wait(30)
+        wire.process.wait(120)
         assert all_ended(folder)
 
 
@@ -82,7 +82,7 @@ def test_nothing_outlives_a_client_that_goes_away(folder):
         started(wire, folder)
         wire.process.stdin.close()
         assert all_ended(folder)
-        wire.process.wait(30)
+        wire.process.wait(120)
 
 
 def test_a_call_that_is_cancelled_ends_its_program_and_no_other(folder):
@@ -105,7 +105,7 @@ def test_a_program_that_leaves_something_behind_or_prints_much_is_answered(folde
         begun = time.monotonic()
         refused, text = wire.call("explain", target="much.py")
         assert not refused, text
-        assert time.monotonic() - begun < 40
+        assert time.monotonic() - begun < 80  # what was left behind sleeps 100 s
         peak_kib = int(
             next(line for line in Path(f"/proc/{wire.process.pid}/status").read_text().splitlines() if "VmHWM" in line).split()[1]
         )

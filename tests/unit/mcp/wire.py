@@ -38,7 +38,7 @@ class Wire:
         self.process.stdin.flush()
         return self._last
 
-    def answer(self, number: int, seconds: float = 60) -> dict[str, Any]:
+    def answer(self, number: int, seconds: float = 120) -> dict[str, Any]:
         while number not in self._early:
             found = self._answers.get(timeout=seconds)
             assert "ended" not in found, "the server has ended"
@@ -77,13 +77,13 @@ def serving(folder: Path, *words: str, cwd: Path | None = None) -> Iterator[Wire
         with contextlib.suppress(OSError):
             process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
+            process.wait(120)
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-def wait_until(condition: Any, seconds: float = 20) -> bool:
+def wait_until(condition: Any, seconds: float = 120) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -140,7 +140,7 @@ def test_a_layout_that_does_not_end_is_ended_and_the_next_one_works(monkeypatch)
     endless = "digraph {" + "".join(f"n{i}->n{(7 * i) % 900 + 1};n{i}->n{i + 1};" for i in range(900)) + "}"
     with pytest.raises(LayoutError, match="did not end"):
         lay_out(endless, "graphviz", until=time.monotonic() + 0.5)
-    assert lay_out("digraph { a -> b }", "graphviz", until=time.monotonic() + 20).boxes.keys() == {"a", "b"}
+    assert lay_out("digraph { a -> b }", "graphviz", until=time.monotonic() + 120).boxes.keys() == {"a", "b"}
 
 
 def test_a_picture_too_wide_for_ranks_stands_in_columns():
@@ -149,7 +149,7 @@ def test_a_picture_too_wide_for_ranks_stands_in_columns():
     drawing = drawn(picture)
     assert drawing.text == drawn(picture, "columns").text
     assert "wider than 860 px" in (drawn(picture, "graphviz").note or "")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
 
 def test_the_dot_text_names_every_box_panel_and_link():

@@ -29,7 +29,7 @@ def run(matrix, folder, **options):
 
 def test_a_crash_a_hang_and_too_little_memory_are_rows(tmp_path):
     words = ["fine", "crash", "hang", "raise", "skip", "memory"]
-    state = run(write_matrix(tmp_path, words, timeout_s=3, memory_gb=0.3), tmp_path / "out", workers=6)
+    state = run(write_matrix(tmp_path, words, timeout_s=8, memory_gb=0.3), tmp_path / "out", workers=6)
     assert {row.subject.split()[1]: row.status for row in state.rows} == {
         "fine": "done", "crash": "crashed", "hang": "timeout", "raise": "failed", "skip": "skipped", "memory": "out_of_memory",
     }  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_crash_a_hang_and_too_little_memory_are_rows(tmp_path):
     assert said["crash"] == "ended by SIGSEGV"
     assert said["raise"] == "ValueError: no such luck"
     assert said["skip"] == "it needs a download"
-    assert re.fullmatch(r"not finished after [3-9] s", said["hang"])
+    assert re.fullmatch(r"not finished after \d+ s", said["hang"])
     assert rows.read(tmp_path / "out") == list(state.rows)
     assert {row.subject.split()[1] for row in state.failed} == {"crash", "hang", "raise", "memory"}
     fine = next(row for row in state.rows if row.status == "done")
@@ -68,7 +68,7 @@ time.sleep(300 if sys.argv[1] == "hang" else 0)
 @pytest.mark.parametrize(("word", "status"), [("fine", "done"), ("hang", "timeout")])
 def test_a_daemon_that_a_task_left_behind_ends_with_it(tmp_path, word, status):
     """It has a session of its own and another parent; its environment tells whose it is."""
-    matrix = write_matrix(tmp_path, [word], timeout_s=3)
+    matrix = write_matrix(tmp_path, [word], timeout_s=60 if word == "fine" else 10)
     (tmp_path / "p.py").write_text(DAEMON)
     (row,) = run(matrix, tmp_path / "out").rows
     daemon = Path("/proc", (tmp_path / "daemon.pid").read_text())
@@ -94,8 +94,10 @@ def test_a_failure_of_a_fake_implementation_is_named_by_what_it_was(tmp_path):
 def test_what_a_task_leaves_behind_is_ended(tmp_path):
     mark = os.urandom(8).hex()
     run(write_matrix(tmp_path, [f"leave {mark}"]), tmp_path / "out")
-    left = [one for one in Path("/proc").glob("[0-9]*/environ") if f"LEFT={mark}".encode() in _read(one)]
-    assert left == []
+    until = time.monotonic() + 120  # the signal has been sent; on a busy machine a process dies of it later
+    while left := [one for one in Path("/proc").glob("[0-9]*/environ") if f"LEFT={mark}".encode() in _read(one)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
 
 
 def _read(path):
@@ -146,7 +148,7 @@ def test_ctrl_c_ends_what_is_running_and_keeps_the_rows(tmp_path):
     matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
     driver, hanging = _driver(matrix, tmp_path / "out")
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(60) == 130
+    assert driver.wait(120) == 130
     assert (tmp_path / "said").read_text().splitlines()[
         -1
     ] == f"dynadiag: interrupted: the rows so far are in {tmp_path / 'out'}, and the same command continues the sweep"
@@ -169,7 +171,7 @@ def _running(words):
     return any(words in _read(one) for one in Path("/proc").glob("[0-9]*/cmdline"))
 
 
-def _until(happened, seconds=60):
+def _until(happened, seconds=120):
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end
