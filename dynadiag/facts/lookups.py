@@ -140,6 +140,13 @@ def is_from_text(run: Run) -> bool:
     return any(process.from_text for process in run.processes) and not run.info.command
 
 
+def printed_graphs(run: Run) -> int | None:
+    """How many graphs torch's own counters give, where a text has them printed; None where it has not."""
+    counted = [(process.counters or {}).get("stats", {}).get("unique_graphs") for process in run.processes if process.from_text]
+    known = [number for number in counted if number is not None]
+    return sum(known) if known else None
+
+
 def process_of(run: Run, index: int) -> Process | None:
     """The process with this index, or None."""
     if 0 <= index < len(run.processes) and run.processes[index].index == index:  # as `trace` numbers them

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.report import Report
 from dynadiag.render import wording
 from dynadiag.render.articles import finding_article
@@ -12,7 +11,7 @@ from dynadiag.render.completeness import completeness
 from dynadiag.render.json_report import DEVICE_WHY
 from dynadiag.render.markdown_text import article, code, details, fitting, prose, section, table
 from dynadiag.render.sections import Detail, graph_breaks, sections
-from dynadiag.render.verdict import NOT_IN_TEXT, counts, ending, verdict
+from dynadiag.render.verdict import counts, ending, not_in_text, verdict
 
 
 def render(report: Report) -> str:
@@ -29,8 +28,8 @@ def _blocks(report: Report, rows: int) -> Iterator[str]:
         yield f"**{wording.nothing_words(report)}.**"
     elif (said := verdict(report)) is not None:
         yield f"**{prose(said)}.**"
-    if is_from_text(report.run) and not report.run.graphs:
-        yield NOT_IN_TEXT
+    if (missing := not_in_text(report)) is not None:
+        yield missing
     yield table(("what", "count"), [(name, prose(value)) for name, value in counts(report)])
     yield "## Findings"
     yield from _findings(report, rows)

@@ -19,7 +19,7 @@ from dynadiag.render import wording
 from dynadiag.render.completeness import completeness
 from dynadiag.render.page import Page
 from dynadiag.render.sanitise import clean
-from dynadiag.render.verdict import NOT_IN_TEXT, ending, verdict
+from dynadiag.render.verdict import ending, not_in_text, verdict
 
 LABEL = "bold"
 _REASONS = 3
@@ -42,8 +42,8 @@ def write_opening(report: Report, page: Page) -> None:
     counts = list(present(report, told=told))
     if is_from_text(report.run):
         page.parts(counts or [NOTHING_IN_TEXT], ", ", prefix="the text shows: " if counts else "", style="bold")
-        if not report.run.graphs:
-            page.line(NOT_IN_TEXT)
+        if (missing := not_in_text(report)) is not None:
+            page.line(missing)
     elif counts or not wording.nothing_compiled(report):
         page.parts(counts or failures(report) or ["no graph breaks, recompiles or fallbacks"], ", ", style="bold")
     _circumstances(report, page)

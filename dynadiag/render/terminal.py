@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from dynadiag.facts.lookups import is_from_text
 from dynadiag.model.report import Report
 from dynadiag.render import wording
 from dynadiag.render.articles import finding_article
@@ -33,7 +32,7 @@ from dynadiag.render.summary import (
     write_opening,
     write_verdict,
 )
-from dynadiag.render.verdict import NOT_IN_TEXT, counts, verdict
+from dynadiag.render.verdict import counts, not_in_text, verdict
 
 DEFAULT_LIMIT = 10
 NOTES_LIMIT = 8
@@ -135,8 +134,8 @@ def _headline(report: Report, page: Page) -> None:
         page.blank()
         write_verdict(report, page)
     page.blank()
-    if is_from_text(report.run) and not report.run.graphs:
-        page.line(NOT_IN_TEXT)
+    if (missing := not_in_text(report)) is not None:
+        page.line(missing)
     for label, value in counts(report):
         page.line(value, prefix=Text(f"  {label:<14}", style="bold"))
 

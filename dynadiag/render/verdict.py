@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dynadiag.facts.almost_nothing import almost_nothing, left_in_python
 from dynadiag.facts.compiled_work import Work, compiled_work, why_no_work
-from dynadiag.facts.lookups import is_from_text
+from dynadiag.facts.lookups import is_from_text, printed_graphs
 from dynadiag.facts.user_frames import own_frame
 from dynadiag.facts.wording import rank_text, short_place
 from dynadiag.model import codes
@@ -20,7 +20,7 @@ from dynadiag.render.json_report import NO_COMPILE_TIME, NO_MUTATION_PASS
 from dynadiag.render.sanitise import clean
 
 NOT_SHOWN = "not counted in a text"
-NOT_IN_TEXT = "How many graphs were compiled is not read from a text, and what ran eagerly without a message is not in it."
+_NOT_IN_TEXT = "How many graphs were compiled is not read from a text, and what ran eagerly without a message is not in it."
 _LONGEST_MESSAGE = 160
 _TELLING = 40
 _SHORTEST = 8
@@ -54,6 +54,16 @@ def verdict(report: Report) -> str | None:
     return f"ALMOST NOTHING IS COMPILED: {size}{f'; {_in_python(left)}' if left else ''}"
 
 
+def not_in_text(report: Report) -> str | None:
+    """What a text does not show of the run; None where that is no text, or where graphs are printed in it."""
+    if report.run.graphs or not is_from_text(report.run):
+        return None
+    printed = printed_graphs(report.run)
+    if printed is None:
+        return _NOT_IN_TEXT
+    return f"torch's counters in the text: {wording.plural(printed, 'graph')} compiled. What ran eagerly without a message is not in it."
+
+
 def _next_to_nothing(work: Work, report: Report) -> bool:
     """Whether the call that was looked at ran next to nothing compiled, and not because the recompile limit was hit before it."""
     limited = not work.compiled and any(fallback.kind == "recompile_limit" for fallback in report.fallbacks)
@@ -63,12 +73,13 @@ def _next_to_nothing(work: Work, report: Report) -> bool:
 def counts(report: Report) -> tuple[tuple[str, str], ...]:
     """All counts of a report with their names, also those that are zero; sanitised."""
     summary, work = report.summary, compiled_work(report.run)
-    unseen = is_from_text(report.run) and not report.run.graphs
+    unseen, printed = not_in_text(report) is not None, printed_graphs(report.run)
+    not_shown = NOT_SHOWN if printed is None else f"{printed:,} by torch's counters in the text"
     time_why = report.compile_time.why if report.compile_time else None
     return (
         ("compiled", f"not known: {clean(why_no_work(report.run) or '')}" if work is None else wording.compiled_work(work)),
         ("frames", NOT_SHOWN if unseen else wording.frames_count(report)),
-        ("graphs", NOT_SHOWN if unseen else wording.graphs_count(report) + wording.graphs_size(report)),
+        ("graphs", not_shown if unseen else wording.graphs_count(report) + wording.graphs_size(report)),
         ("graph breaks", wording.breaks_count(summary)),
         ("recompiles", wording.recompiles_count(report)),
         ("ran eagerly", wording.plural(summary.fallbacks, "fallback")),

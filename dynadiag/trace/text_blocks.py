@@ -1,4 +1,4 @@
-"""What spans several lines of a text log: tracebacks, with the exception of torch.compile's that they end in, and printed explanations.
+"""What spans several lines of a text log (tracebacks, with the exception of torch.compile's that ended them, and explanations); counters.
 
 Read in torch 2.6.0 to 2.15.0: `torch/_dynamo/exc.py` (`augment_exc_message` writes "from user code:"), `torch/_inductor/exc.py`,
 `torch/_inductor/cudagraph_trees.py` (`check_memory_pool`, "Stack trace:").
@@ -7,7 +7,7 @@ Read in torch 2.6.0 to 2.15.0: `torch/_dynamo/exc.py` (`augment_exc_message` wri
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -200,3 +200,21 @@ def _add_to_breaks(line: str, breaks: list[tuple[list[str], Location | None]], *
     if in_reason:
         breaks[-1][0].append(line)
     return in_reason
+
+
+_GROUP = re.compile(r"(?:'(\w{1,60})': )?Counter\(\{|^(\w{1,60}) \[")
+_NUMBER_OF = re.compile(r"""(?:'((?:[^'\\]|\\.){1,300}+)'|"((?:[^"\\]|\\.){1,300}+)")(?:: |, )(\d{1,9})(?=[,)}])""")
+_MOST_COUNTED = 200
+_LONGEST_COUNTERS = 20_000
+
+
+def read_counters(line: str) -> dict[str, Mapping[str, int]]:
+    """Dynamo's counters by group, as Python prints them; a group without a name is the one of graphs, `stats`."""
+    found: dict[str, Mapping[str, int]] = {}
+    line = line[:_LONGEST_COUNTERS]
+    starts = list(islice(_GROUP.finditer(line), _MOST_COUNTED))
+    for number, start in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(line)
+        counted = islice(_NUMBER_OF.finditer(line, start.end(), end), _MOST_COUNTED)
+        found[start[1] or start[2] or "stats"] = {entry[1] or entry[2]: int(entry[3]) for entry in counted}
+    return found

@@ -24,7 +24,7 @@ from dynadiag.trace.guards import read_guards
 from dynadiag.trace.pasted_text import Prefix
 from dynadiag.trace.room import MOST_PROCESSES, LeftOutError
 from dynadiag.trace.stacks import printed_stack
-from dynadiag.trace.text_blocks import OF_COMPILER, Raised, read_explanation, read_traceback
+from dynadiag.trace.text_blocks import OF_COMPILER, Raised, read_counters, read_explanation, read_traceback
 from dynadiag.trace.torch_records import LONGEST_ERROR
 
 _ID = re.compile(r"^(?:!(\d{1,9})(?:/|$))?(?:(\d{1,9}|-)/(\d{1,9}|-))?(?:_(\d{1,4}))?$")
@@ -46,6 +46,7 @@ _SIZES = re.compile(r"^CUDAGraph supports dynamic shapes by recording a new grap
 _WARNED = re.compile(r"^\S.{0,400}[/\\]torch[/\\]_(?:dynamo|inductor|functorch)[/\\]\S{1,200}:\d{1,7}: \w*Warning: (.+)$")
 _LONGEST_WARNING = 300
 _EXPLAINED = re.compile(r"^Graph Count: (\d{1,9})\s*$")
+_COUNTED = re.compile(r"^(?:Counter\(\{|defaultdict\(<class 'collections\.Counter'>, \{|stats \[\()(?=.{0,20000}'unique_graphs)")
 _GRAPH = re.compile(r"^(?:TRACED GRAPH|__compiled_fn_\S+ <eval_with_key>)")
 _GUARDS = re.compile(r"^(?:TREE_GUARD_MANAGER:|\s*TREE_GUARD_MANAGER:)")
 _LEGACY = re.compile(
@@ -359,6 +360,17 @@ class TextEvents:
             frame.graphs.append(len(self.run.graphs))
             self.run.graphs.append(Graph(id=name, frame=frame.id, kind="dynamo", attempt=0, nodes=None, ops=counts, text=None, why_not=why))
 
+    def counted(self, prefix: Prefix, lines: list[str], match: re.Match[str], place: Place) -> None:
+        """Dynamo's counters, printed (`print(torch._dynamo.utils.counters)`): the last ones of a process count what came before too."""
+        counters = read_counters(lines[0])
+        if "unique_graphs" not in counters.get("stats", {}):
+            return  # somebody else's
+        self.record(prefix).counters = counters
+        if not any(self.run.breaks):
+            for reason, number in counters.get("graph_break", {}).items():
+                times = "once" if number == 1 else f"{number:,} times"
+                self.run.note(f"torch counted a graph break {times}, without its line: {excerpt(reason, _LONGEST_WARNING)}")
+
     def _add_break(self, prefix: Prefix, text: BreakText, stack: tuple[Location, ...], *, raised: bool = False) -> FrameBuilder:
         self.record(prefix)
         place = stack[-1] if stack and (raised or text.torch_frame is None) else text.torch_frame
@@ -564,6 +576,7 @@ _HANDLERS: tuple[tuple[str, _Known], ...] = (
     ("G", (_ITEM.match, TextEvents.announced_break, None)),
     ("G", (_CONTINUED.match, TextEvents.continued, _BREAKS)),
     ("G", (_EXPLAINED.match, TextEvents.explained, None)),
+    ("Cds", (_COUNTED.match, TextEvents.counted, None)),
     ("G", (_OLD_BREAK.match, TextEvents.old_break, _BREAKS)),
     ("R", (_RECOMPILE.match, TextEvents.recompile, "recompiles")),
     ("t", (_LIMIT.match, TextEvents.limit, "problems")),

@@ -27,6 +27,7 @@ _FIRST = (
     rb"\[?(?:DEBUG|INFO|WARNING|ERROR)\]?[: ]++torch|"
     rb"torch(?:[\w.]{0,100}+: \[|dynamo start|\._?dynamo hit|(?:\._dynamo|dynamo|\._inductor|\._functorch|\.fx|\._sub\w+)\.)|"
     rb"Graph (?:break|Count: )|Recompiling |[wW][oO][nN]'[tT] |TRACED GRAPH|__compiled_fn_|Traceback \(|skipping cudagraph|"
+    rb"Counter\(\{|defaultdict\(<class 'collections|stats \[\(|"
     rb"CUDAGraph supports |RuntimeError: Error: accessing|triton\.|(?:" + NAMES.encode() + rb"): |"
     rb"(?:/|[CDE]:)[^\n]{0,400}?[/\\]torch[/\\]_(?:dynamo|inductor|functorch)[/\\][^\s:]{1,200}:\d{1,7}: \w{0,30}Warning: |"
     rb"[^\S\n]*+(?:TREE_GUARD_MANAGER:|\x1b)"

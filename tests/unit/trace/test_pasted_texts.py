@@ -146,6 +146,31 @@ def test_what_a_text_cannot_show_is_not_claimed():
     assert "torch refused 1 of these recompiles" in whole and "none of the 8 compiled versions" in whole
 
 
+@pytest.mark.parametrize(
+    "counters",
+    [
+        "Counter({'calls_captured': 16, 'unique_graphs': 8})",
+        "stats [('calls_captured', 16), ('unique_graphs', 8)]",
+        "defaultdict(<class 'collections.Counter'>, {'frames': Counter({'total': 9, 'ok': 8}), 'stats': Counter({'calls_captured': 16, "
+        "'unique_graphs': 8}), 'graph_break': Counter({'call_function print [\"a\"] {}': 2})})",
+    ],
+)
+def test_counters_that_a_text_prints_are_read(tmp_path, counters):
+    path = tmp_path / "issue.txt"
+    path.write_text(f"{(FOLDER / 'limit_size_215_plain.txt').read_text()}\n{counters}\n")
+    report = build(load(path))
+    said = "torch's counters in the text: 8 graphs compiled."
+    assert said in shown(report) and said in shown(report, print_report) and said in markdown.render(report)
+    assert facts_of(report) == facts_of(build(load(FOLDER / "limit_size_215_plain.txt")))
+    assert any("2 times" in note and "print" in note for note in report.run.notes) == ("graph_break" in counters)
+
+
+def test_other_counters_in_a_text_are_not_taken_for_those_of_torch(tmp_path):
+    path = tmp_path / "issue.txt"
+    path.write_text(f"{(FOLDER / 'limit_size_215_plain.txt').read_text()}\nCounter({{'words': 3}})\nCounter({{'unique_graphs': 'x'}})\n")
+    assert "How many graphs were compiled is not read from a text" in shown(build(load(path)))
+
+
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith(("limit", "recompiles", "case_01", "case_10"))])
 def test_no_text_shows_that_an_object_was_changed(name):
     """A value that another call has is not one that somebody wrote: the other call may be one of another module (case_01)."""
