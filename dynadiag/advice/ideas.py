@@ -120,8 +120,9 @@ def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
     place = context.place or context.around
     compiled = compiled_function(context.event.stack, context.run)
     smaller = () if compiled is None else tuple(compile_called(compiled, context.run, torch=context.torch))
-    if compiled is not None and drives(compiled.place):
-        yield from smaller
+    if smaller and compiled is not None and drives(compiled.place):
+        yield from smaller  # an effect that leaves a driver uncovers the next one: more was compiled, and compiled again, than before
+        return
     if place is not None:
         yield from before_call(place, compiled)
         yield from static_shape(context.line, place)

@@ -40,6 +40,8 @@ def both_sides(place: Place) -> Iterator[Advice]:
     try:
         branch = own_branch(place)
         drop = cast_of_tensor(branch.test)
+        if legality.why_not_pure(tensor_test(branch.test, drop) or branch.test) is not None:
+            return  # such as `random.random() < 0.5`, which no tensor decides
         if skips_iteration(branch):
             yield from _without_continue(place, branch, drop)
             return

@@ -30,8 +30,8 @@ def defer_effect(compiled: CompiledFunction) -> Iterator[Advice]:
     names = sorted({name for statement in moved for name in _local_reads(place, statement)})
     if len(names) > _MOST_NAMES or _is_read(place, moved):
         return
-    result = None if returned.value is None else dotted(returned.value)
-    more = [name for name in names if name != result]
+    results = _result_names(returned)
+    more = [name for name in names if name not in results]
     what = f"In `{compiled.name}` delete {'it' if len(moved) == 1 else 'these'}"
     if more:
         value = "" if returned.value is None else place.text(returned.value)
@@ -39,7 +39,7 @@ def defer_effect(compiled: CompiledFunction) -> Iterator[Advice]:
         what += f", write `return {', '.join(filter(None, (value, *more)))}`{instead}, and unpack it at every call"
     where = "" if compiled.call is None else f" ({short_place(compiled.call)})"
     rows = "\n".join(place.written(statement, statement) for statement in moved)
-    before, after = _at_call(compiled, result, more, rows)
+    before, after = _at_call(compiled, results, more, rows)
     shown = listed([f"`{row.strip()}`" for row in rows.splitlines()], limit=4)
     yield Advice(
         slug=DEFER,
@@ -128,7 +128,13 @@ def _returned(place: Place) -> ast.Return | None:
     return last if len(found) == 1 and isinstance(last, ast.Return) else None
 
 
-def _at_call(compiled: CompiledFunction, result: str | None, more: list[str], rows: str) -> tuple[str | None, str | None]:
+def _result_names(returned: ast.Return) -> list[str]:
+    """The names that are returned already, in their order; empty for what is no name (`loss.detach()`)."""
+    parts = returned.value.elts if isinstance(returned.value, ast.Tuple) else [returned.value]
+    return [dotted(part) or "" for part in parts if part is not None]
+
+
+def _at_call(compiled: CompiledFunction, results: list[str], more: list[str], rows: str) -> tuple[str | None, str | None]:
     """The line of the call and the statements behind it, with the names that all has there; None where these are not plain to see."""
     statement, entering, code = compiled.call_line.statement, compiled.entering, ast.parse(rows)
     if (
@@ -139,10 +145,10 @@ def _at_call(compiled: CompiledFunction, result: str | None, more: list[str], ro
     ):
         return None, None
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    if isinstance(statement, ast.Assign) and not (isinstance(target, ast.Name) and len(statement.targets) == 1):
+    kept = _kept(target, results)
+    if kept is None or (isinstance(statement, ast.Assign) and len(statement.targets) != 1) or (more and len(results) > 1):
         return None, None
-    kept = target.id if isinstance(target, ast.Name) else "_" if result is None else result
-    new = {name: name for name in more} | ({} if result is None else {result: kept})
+    new = {name: name for name in more} | {name: at for name, at in zip(results, kept, strict=True) if name}
     for name in sorted({node.id for node in nodes_of(ast.Name, code)} - set(new)):
         if name == "self" or name in compiled.place.parameters:
             outside = compiled.named_outside(name)
@@ -152,9 +158,16 @@ def _at_call(compiled: CompiledFunction, result: str | None, more: list[str], ro
     for node in nodes_of(ast.Name, code):
         node.id = new.get(node.id, node.id)  # a dotted name is written as it is
     written = compiled.call_line.text(entering)
-    has_result = compiled.place.nodes(ast.Return) != ()
-    names = ", ".join(filter(None, (kept if has_result else "", *more)))
-    line = (
-        f"{names} = {written}" if more or (result in {node.id for node in nodes_of(ast.Name, ast.parse(rows))}) else compiled.call_line.code
-    )
+    read = {new.get(name) for name in results} & {node.id for node in nodes_of(ast.Name, code)}
+    names = ", ".join((*(kept if compiled.place.nodes(ast.Return) else ()), *more))
+    line = f"{names} = {written}" if more or (read and target is None) else compiled.call_line.code
     return compiled.call_line.code, f"{line}\n{ast.unparse(code)}"
+
+
+def _kept(target: ast.expr | None, results: list[str]) -> list[str] | None:
+    """What the results are called behind the call; None where the line does not show it."""
+    if target is None:
+        return [name or "_" for name in results]
+    names = [dotted(part) for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    plain = [name for name in names if name is not None]
+    return plain if len(plain) == len(names) == len(results) else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from dynadiag.changes.both_sides import both_sides
 from dynadiag.changes.branch import text_of
 from dynadiag.changes.condition import tensor_of
+from dynadiag.changes.defer_effect import is_effect
 from dynadiag.changes.number import math_function
 from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
@@ -35,11 +36,11 @@ def keep_tensor(line: SourceLine, place: Place) -> Iterator[Advice]:
         return
     new = line.replaced_all((read, _detached(tensor_of(line, read))) for read in reads)
     also = "" if not changes else f". Then write {listed([f'`{after}` for `{before}`' for before, after in changes], limit=_MOST_CHANGES)}"
+    told = "What only tells something is then left out of compiled calls. " if "is_compiling" in also else ""
     yield Advice(
         slug=KEEP,
-        text=f"Keep a tensor in `{name}` instead of a number: what reads it computes with it{also}. Check that it is read nowhere else; "
-        f"what "
-        "Python computed in double precision is then of the tensor's type",
+        text=f"Keep a tensor in `{name}` instead of a number: what reads it computes with it{also}. {told}Check that it is read nowhere "
+        "else; what Python computed in double precision is then of the tensor's type",
         before=line.code,
         after=new,
         how_sure="idea",
@@ -72,6 +73,9 @@ def _change(place: Place, read: ast.expr, known: set[str]) -> dict[str, str] | N
         around = next((one for one in place.around(node) if isinstance(one, ast.stmt)), None)
         if not isinstance(around, ast.If):
             return None
+        if all(is_effect(statement, place) for statement in (*around.body, *around.orelse)):
+            test = place.text(around.test)
+            return {f"if {test}:": f"if not torch.compiler.is_compiling() and {test}:"}  # compiled calls then do not tell it
         advice = next(both_sides(replace(place, row=around.lineno)), None)
         return None if advice is None else {_row(advice.before): _row(advice.after)}
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dynadiag.source.tree import calls_in, holds
 
 COMPILE_CALLED = "compile-called"
 _MOST_STEPS = 4
+_NO_MODULE = re.compile(r"loss|crit|opt|sched|scal|log|metric|tqdm|print|callback|^cb$", re.IGNORECASE)
 _TWICE = re.compile(r"\bcreate_graph\s*=\s*True")
 _MOST_PARTS = 3
 _DRIVES = frozenset(("backward", "zero_grad", "step"))
@@ -62,10 +64,14 @@ def compile_called(compiled: CompiledFunction, run: Run, *, torch: tuple[int, ..
     walk.into(compiled.place, compiled.way[0], {"self": compiled.receiver} if compiled.receiver else {}, compiled)
     counts = {place: count for place, count in captured_operators(run).items() if is_own_file(place[0], run)}
     inside = sum(count for place, count in counts.items() if place not in walk.plain) + sum(counts.get(place, 0) for place in walk.called)
-    parts, said = list(walk.parts.values()), f": {inside} of the {sum(counts.values())} operators that were captured at your lines"
+    parts, said = (
+        list(walk.parts.values()),
+        (f", where nothing broke: {inside} of the {sum(counts.values())} operators that were captured at your lines"),
+    )
     is_driver = drives(compiled.place)
     if not inside or (inside * 2 < sum(counts.values()) and not (is_driver and any(part.module for part in parts))):
-        parts, said = [Part(name=name, module=True) for name in _objects_called(compiled, run)] if is_driver else [], ""
+        objects = dict.fromkeys(_objects_called(compiled, run)) if is_driver else ()
+        parts, said = [Part(name=name, module=True) for name in objects], ". Check that it is a module, and that nothing in it breaks"
     parts = [part for part in parts if part.module or _may_be_bound(part.name, compiled, run)][:_MOST_PARTS]
     in_place = torch is not None and torch >= IN_PLACE
     if not parts or (any(part.module for part in parts) and not in_place):
@@ -79,7 +85,7 @@ def compile_called(compiled: CompiledFunction, run: Run, *, torch: tuple[int, ..
         before, after = compiled.line.code, "\n".join((*rows, compiled.line.replaced(call, compiled.line.text(call.args[0]))))
     names = listed([f"`{part.name}`" for part in parts])
     sentences = (
-        f"Compile the smaller thing: leave `{compiled.name}` in plain Python{where}, and compile {names}, where nothing broke{said}",
+        f"Compile the smaller thing: leave `{compiled.name}` in plain Python{where}, and compile {names}{said}",
         "" if before is not None else f"Remove `{compiled.line.code or 'torch.compile'}` there, and write this once, before the first call",
         "" if options is not None else "Pass what `torch.compile` was given",
         "Last digits and random numbers (dropout) may differ",
@@ -101,13 +107,23 @@ def _may_be_bound(name: str, compiled: CompiledFunction, run: Run) -> bool:
 
 
 def _objects_called(compiled: CompiledFunction, run: Run) -> Iterator[str]:
-    """Objects that the function calls and that were made of a class where it is compiled: `model = Net()`."""
+    """What a driver calls that was made of a class where it is compiled (`model = Net()`), or whose making was not recorded."""
     at = compiled.made.location
     place = None if at is None else function_around(run, at.file, at.line)
+    known = {source.name.rpartition(".")[2] for source in run.functions} | set(dir(builtins))
     for call in calls_in(*compiled.place.node.body):
-        name = dotted(call.func)
-        outside = None if name is None else compiled.named_outside(name)
-        if place is not None and outside is not None and any(map(_makes_object, place.values(outside))):
+        name = dotted(call.func) or ""
+        outside, last = compiled.named_outside(name) if name else None, name.rpartition(".")[2]
+        if outside is None or last in known or name.startswith("torch.") or last[:1].isupper():
+            continue
+        made = () if place is None else place.values(outside)
+        unseen = (
+            not made
+            and (place is None or outside not in place.index.stores)
+            and name in (f"self.{last}", last)
+            and _NO_MODULE.search(last) is None
+        )
+        if any(map(_makes_object, made)) or unseen:
             yield outside
 
 

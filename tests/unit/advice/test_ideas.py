@@ -271,3 +271,23 @@ def f(x):
 
 step = torch.compile(f)
 out = step(x)"""
+
+
+def test_what_python_draws_is_no_condition_of_a_selection():
+    text = f"def f(x, log):\n    if random.random() < 0.5:\n        x = x + 1\n    return x\n\n{RUNS}\n"
+    found = ideas(text, BRANCH, "if ", "out = step")
+    assert "select-both" not in found
+    assert "before-call" in found
+
+
+@pytest.mark.parametrize("rest", ["if m > 10:\n        y = range(m)\n    return x", "log.append(m)\n    return x", "return x[:m]"])
+def test_capturing_a_number_is_no_idea_where_python_needs_it(rest):
+    run = recorded(f"def f(x, log):\n    m = x.abs().mean().item()\n    {rest}\n\n{RUNS}\n", READ, "m = x")
+    assert "capture-idea" not in {advice.slug for one in build(run).findings for advice in one.fix}
+
+
+def test_a_result_that_is_returned_in_a_tuple_is_not_returned_twice():
+    body = "    y = x + 1\n    loss = y.sum()\n    log.append(loss.item())\n    return y, loss\n"
+    text = f"def f(x, log):\n{body}\n{RUNS.replace('out =', 'out, e =')}\n"
+    found = ideas(text, READ, "log.append", "out, e")["defer-effect"]
+    assert found.after == "out, e = step(x, log)\nlog.append(e.item())"
