@@ -50,13 +50,14 @@ class ParityCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
     """What a call found otherwise than the call that its version was compiled for: `what` is "hooks", "shadowed name", "identity" (of the
-    object that `name` means) or "shared memory"; empty texts where there was or is nothing.
+    object that `name` means) or "shared memory"; empty texts where there was or is nothing. `where`: the line that changed it, if known.
     """
 
     what: str
     name: str
     was: str
     now: str
+    where: Location | None = None
 
 
 WholeVerdict = Literal["equal", "rounding", "different", "not_compared"]

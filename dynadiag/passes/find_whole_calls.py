@@ -67,7 +67,7 @@ def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding
     first = group[0]
     place = CallPlace(first, run)
     differences = [named(item, place) for item in sorted(first.differences, key=_rank_of)]
-    where = _registration(first, cause, run) or place.line(cause, first.differences)
+    where = _changing_line(first, cause, run) or place.line(cause, first.differences)
     code = codes.USED_AGAIN_THOUGH_CHANGED if cause.is_stale else codes.WHOLE_CALL_DIFFERS
     return Finding(
         id="",
@@ -84,8 +84,10 @@ def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding
     )
 
 
-def _registration(call: WholeCall, cause: WholeCause, run: Run) -> Location | None:
-    """The line that registered the hook; None where another thing changed, or where it was not seen."""
+def _changing_line(call: WholeCall, cause: WholeCause, run: Run) -> Location | None:
+    """The line that registered the hook or wrote the instance dictionary; None where another thing changed, or where it was not seen."""
+    if (written := next((change.where for change in cause.changes if change.where is not None), None)) is not None:
+        return written
     kinds = {change.name.rpartition(".")[2] for change in cause.changes} if cause.kind == "hooks" else set()
     late = [state for state in run.unguarded if state.what == "late hook" and state.process == call.process and state.kind in kinds]
     return next((line for state in late if (line := registration_of(state, run)) is not None), None)

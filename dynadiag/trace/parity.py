@@ -18,7 +18,7 @@ from dynadiag.model.run import CompileKey
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, key_of
 from dynadiag.trace.records import Record
 from dynadiag.trace.sources import find_sources
-from dynadiag.trace.stacks import printed_stack_of
+from dynadiag.trace.stacks import named_stack, printed_stack_of
 from dynadiag.trace.values import BadRecordError, as_bool, as_dict, as_float, as_id, as_list, as_text, as_texts, decode, parse_json
 
 _VERDICTS = frozenset(("equal", "different", "not_compared"))
@@ -89,7 +89,8 @@ def whole_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None
 
 
 def _change(entry: Mapping[str, Any]) -> StateChange:
-    return StateChange(**{key: _cut(entry.get(key)) or "" for key in ("what", "name", "was", "now")})
+    texts = {key: _cut(entry.get(key)) or "" for key in ("what", "name", "was", "now")}
+    return StateChange(**texts, where=next(iter(named_stack([entry.get("place")])), None))
 
 
 def _pair(value: object) -> tuple[int, int] | None:

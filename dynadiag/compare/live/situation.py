@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from dynadiag.capture.reach import State
 from dynadiag.compare.aliasing import alias_pattern
+from dynadiag.torch_compat.trace import stacks
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _REGISTERED = ("_parameters", "_buffers", "_modules")
@@ -57,10 +59,18 @@ def _identities(state: State) -> Situation:
     return found
 
 
-def changes_between(before: Situation, now: Situation) -> list[dict[str, str]]:
+def changes_between(before: Situation, now: Situation) -> list[dict[str, Any]]:
     """What is otherwise in the second, as (what, of what, how it was, how it is)."""
     return [
         {"what": key[0], "name": key[1], "was": before.get(key, ""), "now": now.get(key, "")}
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key)
     ]
+
+
+def writing_line(change: Mapping[str, str]) -> dict[str, Any] | None:
+    """The line of the program that wrote the entry of an instance dictionary, as far as one alone of its callers' files does."""
+    if change["what"] != "shadowed name":
+        return None
+    entry = re.escape(change["name"].rpartition(".")[2])
+    return stacks.calling_line_like(rf"""^\s*(?:[\w.]+\.__dict__|vars\([^)]*\))\s*\[\s*['"]{entry}['"]\s*\]\s*=[^=]""")

@@ -24,7 +24,7 @@ from dynadiag.compare.entries import Compared, Entries, by_name, compare_entries
 from dynadiag.compare.live.call_server import CallServer, CallToMake, RunKind, other_runs
 from dynadiag.compare.live.regions import LiveOptions
 from dynadiag.compare.live.seen_call import Before, note_call
-from dynadiag.compare.live.situation import Situation, changes_between, full_deques, situation_of
+from dynadiag.compare.live.situation import Situation, changes_between, full_deques, situation_of, writing_line
 from dynadiag.torch_compat.dispatch.live_call import aside, is_no_error, why_not_now
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
 
@@ -151,7 +151,8 @@ class WholeCalls:
                     if said is None:
                         self._sink.failed("whole calls", RuntimeError(copy.why_not))
                         said = json.dumps({"verdict": "not_compared", "why": "dynadiag failed in a copy of the process"}).encode()
-                    found = {"changes": changes[:_MOST_DIFFERENCES], "full_deques": deques, "compiled_now": compiled_now}
+                    changes = [change | {"place": writing_line(change)} for change in changes[:_MOST_DIFFERENCES]]
+                    found = {"changes": changes, "full_deques": deques, "compiled_now": compiled_now}
                     self._tell(callee, number, json.loads(said), found)
             except Exception as ours:  # noqa: BLE001 - border: our hooks in the user's process
                 self._sink.failed("whole calls", ours)

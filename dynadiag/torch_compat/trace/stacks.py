@@ -353,6 +353,14 @@ def calling_stack() -> list[dict[str, Any]]:
     return frames
 
 
+def calling_line_like(pattern: str) -> dict[str, Any] | None:
+    """The only line of the program's files on the stack that the regular expression matches; None where there is none, or several."""
+    files = dict.fromkeys(frame["file"] for frame in calling_stack() if not is_library(frame["file"]))
+    wanted = re.compile(pattern)
+    found = [(file, number) for file in files for number, line in enumerate(_held_lines(file), 1) if wanted.search(line)]
+    return place(*found[0], None) if len(found) == 1 else None
+
+
 def entry_stack() -> list[dict[str, Any]]:
     """The callers of the frame that Dynamo compiles now, outermost first: the innermost 100, without Dynamo's and our own at the inner end.
 
