@@ -337,7 +337,8 @@ def _not_later(context: BreakContext, name: str, found: Iterator[Advice]) -> Ite
     kinds = _argument_kinds(context.all_contexts) if name in ("print", "warn") else _logged_kinds(context.gb_context)
     takes = kinds <= _REORDERABLE and (name in ("print", "warn") or _logs_later(context))
     function = _unheard(context, name) if takes else None
-    why = f". `reorderable_logging_functions` may lose it: Dynamo inlines {quoted(function)}" if function else ""
+    # Seen on 2.11 and 2.15: what an inlined function keeps for later is dropped unless that function breaks by itself.
+    why = f". `reorderable_logging_functions` loses it once Dynamo inlines {quoted(function)}" if function else ""
     yield from (replace(advice, text=f"{advice.text}{why}") for advice in found)
 
 

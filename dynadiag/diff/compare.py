@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import difference_in_words, group_in_words, plural, script_arguments
 from dynadiag.model import codes
 from dynadiag.model.location import Location
-from dynadiag.model.report import Finding, Mutation, Report
+from dynadiag.model.report import Fallback, Finding, Mutation, Report
 from dynadiag.model.run import Run
 from dynadiag.render.completeness import completeness, why_cut_short
 from dynadiag.trace.rank_logs import compare_ranks
@@ -31,7 +31,7 @@ _COUNTS = ("graphs", "graph_break_sites", "graph_break_events", "recompiles", "f
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """One thing of a report that is matched; `count` where more of it is worse."""
+    """One thing of a report that is matched; `count` where more of it is worse, `causes` by fingerprint where others tell why it is."""
 
     code: str
     title: str
@@ -39,6 +39,7 @@ class _Entry:
     fingerprint: str
     regression: bool = True
     count: int | None = None
+    causes: frozenset[str] = frozenset()
 
 
 def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffResult:
@@ -53,7 +54,7 @@ def compare(old: Report, new: Report, *, old_path: str, new_path: str) -> DiffRe
     changes: list[FindingChange] = []
     same: dict[str, int] = {}
     for kind, entries in _KINDS.items():
-        found, same[kind] = _compared(kind, old, new, entries)
+        found, same[kind] = _compared(kind, old, new, entries, changes)
         changes += found
     same_graphs, graphs = compared_graphs(old, new)
     sides = side_of(old, old_path), side_of(new, new_path)
@@ -88,8 +89,12 @@ def _two_ranks(old: Report, new: Report) -> str | None:
     return f"{group_in_words(found.groups[-1])} first differs from {group_in_words(found.groups[0])}: {difference_in_words(first)}"
 
 
-def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]]) -> tuple[list[FindingChange], int]:
-    """What came, what is gone, and what is more or less; and how many are as before."""
+def _compared(
+    kind: Kind, old: Report, new: Report, entries: Callable[[Report], list[_Entry]], told: Sequence[FindingChange]
+) -> tuple[list[FindingChange], int]:
+    """What came, what is gone, and what is more or less; and how many are as before. What came or went with its cause, which is `told`
+    already, is no change of its own.
+    """
     before, after = entries(old), entries(new)
     torches = [report.run.torch for report in (old, new)]
     pairs = matched(
@@ -99,9 +104,12 @@ def _compared(kind: Kind, old: Report, new: Report, entries: Callable[[Report], 
         were=functions_of(old.run),
         other_torch=torches[0] != torches[1],
     )
-    changes = [_change(kind, "gained", None, entry, old.run, new.run) for n, entry in enumerate(after) if n not in pairs]
-    gone = set(range(len(before))) - set(pairs.values())
-    changes += [_change(kind, "lost", before[n], None, old.run, new.run) for n in sorted(gone)]
+    came = [entry for n, entry in enumerate(after) if n not in pairs]
+    went = [before[n] for n in sorted(set(range(len(before))) - set(pairs.values()))]
+    worse = {change.fingerprint for change in told if change.what in ("gained", "worse")}
+    better = {change.fingerprint for change in told if change.what in ("lost", "better")}
+    changes = [_change(kind, "gained", None, entry, old.run, new.run) for entry in came if not entry.causes & worse]
+    changes += [_change(kind, "lost", entry, None, old.run, new.run) for entry in went if not entry.causes & better]
     moved = [(before[of], after[to]) for to, of in sorted(pairs.items()) if before[of].count != after[to].count]
     for was, now in moved:
         what = "worse" if (now.count or 0) > (was.count or 0) else "better"
@@ -155,9 +163,24 @@ def _recompiles(report: Report) -> list[_Entry]:
 
 def _fallbacks(report: Report) -> list[_Entry]:
     return [
-        _Entry(code=fallback.kind, title=fallback.reason, where=fallback.own_frame, fingerprint=fallback.fingerprint)
+        _Entry(
+            code=fallback.kind,
+            title=fallback.reason,
+            where=fallback.own_frame,
+            fingerprint=fallback.fingerprint,
+            causes=frozenset(_causes(fallback, report)),
+        )
         for fallback in report.fallbacks
     ]
+
+
+def _causes(fallback: Fallback, report: Report) -> Iterator[str]:
+    """The breaks that made a function run eagerly, or what was recompiled up to the limit."""
+    yield from (site.fingerprint for site in report.graph_breaks if site.id in fallback.breaks)
+    if fallback.kind == "recompile_limit" and fallback.frame is not None:
+        yield from (
+            finding.fingerprint for finding in report.findings if finding.code.startswith("DR") and fallback.frame in finding.evidence
+        )
 
 
 def _mutations(report: Report) -> list[_Entry]:

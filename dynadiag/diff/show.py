@@ -145,7 +145,7 @@ def _sections(result: DiffResult, beside: bool) -> Iterator[Section]:
             if None not in (time.old_s, time.new_s)
         ]
         was, now = map(_seconds, result.compile_s)
-        words = f"{was} -> {now}, each measured once, so not a regression by itself"
+        words = f"{was} -> {now}, each measured once, so neither better nor worse by itself"
         yield Section(title="Compile time", said=words, columns=(Column("function"), *sides), items=rows[:5])
 
 

@@ -91,7 +91,7 @@ def test_what_an_inlined_function_says_is_not_said_later(what, stack, frame):
     stack = (*stack[:-1], at(6, stack[-1].function, SAYS[what][1]))
     found = slugs((what, frame, stack), compiled=("step", "report"))
     assert found and not any(slug.endswith("-reorder") for slug in found)
-    assert "may lose it: Dynamo inlines" in " ".join(one.text for one in found.values())
+    assert "loses it once Dynamo inlines" in " ".join(one.text for one in found.values())
 
 
 def test_nothing_is_said_of_a_message_that_dynamo_would_not_take():

@@ -74,6 +74,34 @@ def test_fallbacks_mutations_and_other_findings():
         assert told(compared(clean, other)) == expected
 
 
+def fallback_of(of, kind, **facts):
+    return r.Fallback(id="x0", fingerprint="x0", kind=kind, frame="f0", reason="", own_frame=CALL, **facts)
+
+
+def test_a_fallback_that_came_with_its_cause_is_that_cause_only():
+    of = run()
+    clean, breaks = report(of, breaks=()), report(of)
+    skipped = replace(breaks, fallbacks=(fallback_of(of, "skipped_frame", breaks=(breaks.graph_breaks[0].id,)),))
+    assert told(compared(clean, skipped)) == [("break", "gained", "GB0059", True)]
+    assert told(compared(skipped, clean)) == [("break", "lost", "GB0059", False)]
+    assert told(compared(breaks, skipped)) == [("fallback", "gained", "skipped_frame", True)]
+
+
+def test_the_limit_is_told_with_the_recompiles_that_hit_it():
+    of = run()
+    events = tuple(f"r{n}" for n in range(7))
+    limited = replace(
+        report(of, breaks=()),
+        findings=(finding(of, "DR01", "error", CALL, (*events, "f0")),),
+        fallbacks=(fallback_of(of, "recompile_limit"),),
+    )
+    result = compared(report(of, breaks=()), limited)
+    assert told(result) == [("recompile", "gained", "DR01", True)] and show.headline(result).text == "Worse: 1 new recompiled function"
+    assert told(compared(limited, report(of, breaks=()))) == [("recompile", "lost", "DR01", False)]
+    same = replace(limited, fallbacks=())
+    assert told(compared(same, limited)) == [("fallback", "gained", "recompile_limit", True)]
+
+
 def with_torch(of, version):
     return replace(of, processes=(replace(of.processes[0], torch=version),))
 
