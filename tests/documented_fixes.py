@@ -18,6 +18,7 @@ from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.dynamic import compiled_dynamic, compiled_static
 from dynadiag.changes.edits import Edit, applied, dedented
 from dynadiag.changes.kinds import Kind, all_kinds
+from dynadiag.changes.number_as_tensor import with_tensor
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once
@@ -90,6 +91,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "raise-check": (CHECK, _branch("if x.isnan")),
     "buffer-select": (BUFFER, _branch("if n.max")),
     "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
+    "number-as-tensor": ("range_as_number", lambda text: with_tensor("a.py", text, _row(text, "bound ="))),
     "compile-static": ("recompiles_parameter_shapes", lambda text: tuple(compiled_static("a.py", text))),
     "compile-model-apart": (
         "train_step_compiled",

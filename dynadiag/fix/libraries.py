@@ -7,7 +7,7 @@ is captured, and a size is read where it is made (`sizes`). What is tried for th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, Span, dedented, placed
 from dynadiag.changes.kinds import CAPTURES, kind_of
 from dynadiag.changes.named_option import options_for
+from dynadiag.changes.number_as_tensor import SLUG, with_tensor
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once, read_outside
@@ -97,15 +98,18 @@ def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report
     """What is tried for lines whose sizes, turns or branches are in the data."""
     if site.category not in ("scalar read", "dynamic shape operator", "data-dependent control flow"):
         return
-    rules = [(with_numbers, "numbers-of-tensor", "Loop over the numbers that a tensor was made of")]
+    rules: list[tuple[Callable[[str, str, int], Iterable[Edit]], str, str]] = [
+        (with_tensor, SLUG, "Keep a tensor where a number is read of one"),
+        (with_numbers, "numbers-of-tensor", "Loop over the numbers that a tensor was made of"),
+    ]
     versions = [tuple(map(int, re.findall(r"\d+", process.torch or "0")[:2])) for process in report.run.processes]
     if versions and min(versions) >= _TAGGED:
         rules.append((as_operator, "eager-operator", "Run lines that depend on data as one operator"))
     for rule, slug, words in rules:
         try:
-            edits = rule(file, text, row)
+            edits = tuple(rule(file, text, row))
             spans = tuple(placed(text, edit) for edit in edits)
-            yield Candidate(id="", slug=slug, text=words, edits=tuple(edits), spans=spans, cures=(cure,))
+            yield Candidate(id="", slug=slug, text=words, edits=edits, spans=spans, cures=(cure,))
         except DynadiagError as error:
             whys.append(error.message)
 
