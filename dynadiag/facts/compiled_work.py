@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from dynadiag import trace
@@ -25,6 +25,7 @@ class Work:
     graph breaks were met in one call, at least and at most. `break_lines` is at how many lines of source those breaks are, where that is
     known. `time` is the part of the host's time that was spent in graphs. `only` is the name of the function where it is one. The operators
     are also those of one call each of `eager`: parts of compiled modules that were called by themselves, which is not compiled.
+    `unseen` is how many more functions were compiled of which no call was looked at, such as those that compiled something in each call.
     `as_in_eager` counts those of all graphs that Inductor only calls by their names.
     """
 
@@ -38,6 +39,7 @@ class Work:
     eager: tuple[str, ...] = ()
     as_in_eager: int = 0
     break_lines: int | None = None
+    unseen: int = 0
 
     @property
     def share(self) -> float | None:
@@ -68,7 +70,16 @@ def compiled_work(run: Run) -> Work | None:
         eager=tuple(sorted(parts)),
         as_in_eager=len(complex_operators(run)),
         break_lines=_break_lines(compiled_calls[0], run) if len(compiled_calls) == 1 else None,
+        unseen=_count_unseen({one.function.rpartition(".")[2] for one in compiled_calls}, run),
     )
+
+
+def _count_unseen(seen: Set[str], run: Run) -> int:
+    """How many functions were given to `torch.compile`, were compiled, and are not among these names."""
+    compiled = {(frame.file, frame.line) for frame in run.frames if frame.outcome in ("compiled", "broke")}
+    others = [call.definition for call in run.compile_calls if not call.disabled and seen.isdisjoint(call.target.split("."))]
+    places = {(place.file, place.line) for place in others if place is not None}
+    return len(places & compiled)
 
 
 def eager_parts(run: Run) -> tuple[CompiledWork, ...]:

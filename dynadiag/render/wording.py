@@ -180,6 +180,9 @@ def compiled_work(work: Work) -> str:
     """
     name = None if work.only is None else clean(work.only.rpartition("<locals>.")[2])
     what = name if name is not None and len(name) <= _LONGEST_NAME else plural(work.functions, "compiled function")
+    if work.unseen:
+        total = plural(work.functions + work.unseen, "compiled function")
+        what = f"{work.functions:,} of {total}" if what != name else f"{what} (1 of {total})"
     if work.eager:
         eager = listed([clean(part) for part in work.eager])
         opening = f"One call each of {what} and of {eager}, which run{'s' if len(work.eager) == 1 else ''} eagerly: "

@@ -77,6 +77,23 @@ def test_one_call_each_of_several_functions_with_time(read):
     )
 
 
+def test_a_function_of_which_no_call_was_looked_at_is_counted(read):
+    """`values` was compiled anew in each of its calls: what is said of the others is not said of it."""
+    run = read(record(function="read"), record(function="grow"))
+    frame = run.frames[0]
+    given = CompileCall(process=0, location=None, target="f", backend=None, definition=Location(frame.file, frame.line))
+    named = wording.compiled_work(facts.compiled_work(replace(run, compile_calls=(given,))))
+    assert named.startswith("One call each of 2 of 3 compiled functions: ")
+    never = replace(given, definition=Location("/home/me/other.py", 1))
+    assert wording.compiled_work(facts.compiled_work(replace(run, compile_calls=(never,)))).startswith("One call each of 2 compiled")
+    seen = replace(given, target="train.read")
+    assert wording.compiled_work(facts.compiled_work(replace(run, compile_calls=(seen,)))).startswith("One call each of 2 compiled")
+    in_place = replace(given, target="read._call_impl")  # `read.compile()` of a module
+    assert wording.compiled_work(facts.compiled_work(replace(run, compile_calls=(in_place,)))).startswith("One call each of 2 compiled")
+    alone = replace(read(record(function="read")), compile_calls=(given,))
+    assert wording.compiled_work(facts.compiled_work(alone)).startswith("read (1 of 2 compiled functions): ")
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
