@@ -130,39 +130,41 @@ def test_shards_are_disjoint_and_complete(tmp_path):
 
 
 def test_a_killed_driver_loses_only_what_was_running(tmp_path):
-    matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
-    driver, hanging = _driver(matrix, tmp_path / "out")
+    hang = f"hang {os.urandom(8).hex()}"
+    matrix = write_matrix(tmp_path, ["fine", hang], timeout_s=100)
+    driver, hanging = _driver(matrix, tmp_path / "out", hang)
     with pytest.raises(OutputError, match="another sweep"):
         run(matrix, tmp_path / "out")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
     _until(lambda: not _running(hanging))  # the guardian ends it
-    write_matrix(tmp_path, ["fine", "hang"], timeout_s=1)
+    write_matrix(tmp_path, ["fine", hang], timeout_s=1)
     state = run(matrix, tmp_path / "out")
     assert state.before == 1
     assert [row.status for row in state.rows] == ["done", "timeout"]
 
 
 def test_ctrl_c_ends_what_is_running_and_keeps_the_rows(tmp_path):
-    matrix = write_matrix(tmp_path, ["fine", "hang"], timeout_s=100)
-    driver, hanging = _driver(matrix, tmp_path / "out")
+    hang = f"hang {os.urandom(8).hex()}"
+    matrix = write_matrix(tmp_path, ["fine", hang], timeout_s=100)
+    driver, hanging = _driver(matrix, tmp_path / "out", hang)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(120) == 130
     assert (tmp_path / "said").read_text().splitlines()[
         -1
     ] == f"dynadiag: interrupted: the rows so far are in {tmp_path / 'out'}, and the same command continues the sweep"
-    assert not _running(hanging)
+    _until(lambda: not _running(hanging), 60)  # its own timeout is 100 s
     assert [row.status for row in rows.read(tmp_path / "out")] == ["done"]
 
 
-def _driver(matrix, out):
-    """The command in a process of its own, once its hanging task runs, and the words of that task."""
+def _driver(matrix, out, hang):
+    """The command in a process of its own, once its hanging task runs, and the words of that task, which no other sweep's task has."""
     command = [sys.executable, "-m", "dynadiag", "sweep", "--workers", "1", "--out", str(out), str(matrix)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
     with (out.parent / "said").open("w") as said:
         driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=said)
-    hanging = b"p.py\0hang"
+    hanging = os.fsencode("\0".join(["p.py", *hang.split()]))
     _until(lambda: (out / rows.JOURNAL).exists() and _running(hanging))
     return driver, hanging
 
