@@ -25,6 +25,7 @@ from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values, to_saved
 from dynadiag.torch_compat.dynamo import options
 from dynadiag.torch_compat.dynamo.backend import describe_backend, describe_option
+from dynadiag.torch_compat.dynamo.graphs import input_source
 from dynadiag.torch_compat.dynamo.user_compiler import watch_calls, watch_compiler
 
 _TEXT_LIMIT = 20_000
@@ -255,11 +256,14 @@ def _attributes(torch: Any, module: Any) -> dict[str, Any]:
 
 
 def _origins(module: Any) -> dict[str, list[str]]:
-    """By the name of a node the innermost module of the program's that it is in, and its whole stack, of which the text has one line."""
+    """By the name of a node the innermost module of the program's that it is in, its whole stack, of which the text has one line, and
+    of an input Dynamo's name of its source.
+    """
     found = {}
     for node in module.graph.nodes:
         stack = node.meta.get("nn_module_stack")
         found[node.name] = [str([*stack.values()][-1][0]) if stack else "", str(node.meta.get("stack_trace") or "")]
+        found[node.name].append(input_source(node) or "")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from dynadiag.facts.guard_sources import readable
 from dynadiag.fx.rebuild import MODULE_STACK
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.levels import aot_setting
@@ -20,6 +21,7 @@ from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.aot.lowering import watched_aot_graphs
 from dynadiag.torch_compat.dynamo.compiling import configured, loudly
 
+INPUT_SOURCE = "dynadiag_input_source"
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _MARK = "<dynadiag>"
@@ -75,4 +77,10 @@ def line_of(node: Node | None) -> dict[str, Any] | None:
 def module_of(node: Node | None) -> str | None:
     """The module of the user's that a node of Dynamo's graph is in, as recorded."""
     stack = node.meta.get(MODULE_STACK) if node is not None else None
-    return stack.split(" > ")[-1] if isinstance(stack, str) and stack else None
+    return readable(stack.split(" > ")[-1]) if isinstance(stack, str) and stack else None
+
+
+def input_name(node: Node) -> str:
+    """An input of Dynamo's graph as the program names it; by its node where the capture does not say."""
+    source = node.meta.get(INPUT_SOURCE)
+    return readable(source) if source else str(node.target)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from dynadiag.numerics.aten_graphs import AtenGraph, aten_graphs, line_of, module_of
+from dynadiag.numerics.aten_graphs import AtenGraph, aten_graphs, input_name, line_of, module_of
 from dynadiag.numerics.distance import all_same_bits, finite_pair, relative, same_bits
 from dynadiag.numerics.locating import Configs, Located, locate, operator_name, rejudged, run_compiled
 from dynadiag.numerics.operators import Judgement
@@ -215,7 +215,7 @@ def _row(located: Located, judged: Judgement) -> Entry:
 def _names(reference: Reference) -> list[str]:
     """Outputs, then gradients, then inputs as the call left them."""
     candidate = reference.candidate
-    inputs = [str(node.target) for node in candidate.module.graph.nodes if node.op == "placeholder"]
+    inputs = [input_name(node) for node in candidate.module.graph.nodes if node.op == "placeholder"]
     needing = [
         name
         for name, input_ in zip(inputs, candidate.inputs, strict=True)

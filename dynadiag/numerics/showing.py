@@ -9,6 +9,7 @@ from dynadiag.numerics.result import LIMITS, NumericsResult
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _WIDTH = 400
+_MOST_NAMED = 3
 _WORDS: Mapping[str, tuple[str, Tone]] = {
     "fault": ("Fault", "bad"),
     "rounding": ("Within rounding", "good"),
@@ -149,9 +150,10 @@ def _growth(growth: Mapping[str, Any]) -> str:
 
 def _cause(graph: Mapping[str, Any]) -> str:
     causes = [item["cause"] for item in graph["ended_by"]]
-    for item in graph["eager_kernels"]:
-        part = "the decomposition or lowering" if item["decomposed"] else "the lowering"
-        causes.append(f"Inductor's own code for {item['operator']} ({part})")
+    if kernels := graph["eager_kernels"]:
+        decomposed = sum(item["decomposed"] for item in kernels)
+        how = f" ({decomposed} of {len(kernels)} decomposed into other operators)" if decomposed else ""
+        causes.append(f"Inductor's own code for {_listed(kernels)}{how}, which is not eager's")
     if graph.get("other_random_numbers"):
         causes.append("other random numbers (compared with fallback_random)")
     return "; ".join(dict.fromkeys(causes))
@@ -159,16 +161,23 @@ def _cause(graph: Mapping[str, Any]) -> str:
 
 def _ends(graph: Mapping[str, Any]) -> str:
     found = [item["line"] for item in graph["ended_by"]]
-    if graph["eager_kernels"]:
-        names = ", ".join(item["operator"] for item in graph["eager_kernels"])
-        found.append(f"eager's kernel for {names} (none of the {_tried(graph)} does)")
     if found:
         return " and ".join(found)
-    return f"none of the {_tried(graph)}" if graph["options_tried"] else ""
+    none = f"no option: none of {len(graph['options_tried'])} that were tried does" if graph["options_tried"] else ""
+    if not graph["eager_kernels"]:
+        return none
+    line = (graph["operator"] or {}).get("line")
+    where = f" on {line['function']}" if line is not None else ""
+    kernels = f"eager's kernel{'s' if len(graph['eager_kernels']) > 1 else ''} for {_listed(graph['eager_kernels'])}"
+    advice = f"to keep eager's numbers leave the code in eager: torch.compiler.disable{where}"
+    return f"{none}; {kernels} would; {advice}" if none else f"{kernels}; {advice}"
 
 
-def _tried(graph: Mapping[str, Any]) -> str:
-    return f"{len(graph['options_tried'])} options that were tried"
+def _listed(kernels: Sequence[Mapping[str, Any]]) -> str:
+    """The first operators, each with its overload, and how many more there are."""
+    names = [item["operator"] for item in kernels]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _operator(graph: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Cell, ...]:

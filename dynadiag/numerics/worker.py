@@ -21,6 +21,7 @@ from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.files import read_small
 from dynadiag.fx.rebuild import MODULE_STACK
 from dynadiag.json_lines import leave, value_of
+from dynadiag.numerics.aten_graphs import INPUT_SOURCE
 from dynadiag.numerics.examination import examine
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.loading import load_capture
@@ -58,16 +59,17 @@ def compare_job(job: dict[str, Any], interrupts: Interrupts, began: float) -> No
 
 
 def _note_origins(candidate: Candidate, folder: Path) -> None:
-    """Note at each node its module and its whole stack, as the capture has them."""
+    """Note at each node its module, its whole stack and, of an input, its source, as the capture has them."""
     try:
         origins = value_of(read_small(folder / "origins.json", _MOST_BYTES))
     except (OSError, ValueError):
         return
     for node in candidate.module.graph.nodes:
         known = origins.get(node.name) if isinstance(origins, dict) else None
-        if isinstance(known, list) and len(known) == 2 and all(isinstance(text, str) for text in known):
+        if isinstance(known, list) and len(known) == 3 and all(isinstance(text, str) for text in known):
             node.meta[MODULE_STACK] = known[0]
             node.meta["stack_trace"] = known[1] or node.meta.get("stack_trace")
+            node.meta[INPUT_SOURCE] = known[2]
 
 
 def _compared(candidate: Candidate, setting: Setting, timeout_s: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, STATE, VARIABLE, CaptureSettings
-from dynadiag.errors import NothingFoundError
+from dynadiag.errors import DynadiagError, NothingFoundError
 from dynadiag.json_lines import value_of
 from dynadiag.private_view.view import View
 from dynadiag.record import RecordOptions, RecordResult, Target, record
@@ -160,6 +160,8 @@ def _run(target: Target, out: Path, name: str, settings: CaptureSettings, option
     # The recorder's bootstrap, which runs in the script's process, also starts the capture.
     view = None if options.view is None else options.view.and_passed(out)
     result = record(target, replace(how, output=output, environment={VARIABLE: settings.dumps()}, view=view))
+    if result.told_to_end is not None:
+        raise DynadiagError("interrupted while the script ran", slug="interrupted", exit_code=128 + result.told_to_end)
     if result.interrupted:
         raise KeyboardInterrupt
     return folder, result

@@ -116,7 +116,12 @@ def _may_hold_grad(item: Any) -> bool:
 
 
 def _origin(node: Any) -> dict[str, Any]:
-    return {"source": source_name(getattr(node.meta.get("grapharg"), "source", None)), "static": static_kind(node)}
+    return {"source": input_source(node), "static": static_kind(node)}
+
+
+def input_source(node: Any) -> str | None:
+    """Dynamo's name of where an input of a graph comes from, such as L['x']; None for other nodes."""
+    return source_name(getattr(node.meta.get("grapharg"), "source", None))
 
 
 def _describe_node(node: Any, strings: dict[str, int]) -> list[Any]:

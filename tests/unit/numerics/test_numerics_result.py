@@ -86,8 +86,16 @@ def test_a_fault_that_no_option_ends_names_the_kernel_of_eager_that_does():
     text = as_text(result(graph("fault", operator=fault, ended_by=[], eager_kernels=kernels)))
     assert "Fault: first at aten.mul" in text
     assert "12 of 40 elements are off" in text
-    assert "cause Inductor's own code for aten.mul.Tensor (the lowering)" in text
-    assert "eager's kernel for aten.mul.Tensor (none of the 1 options that were tried does)" in text
+    assert "cause Inductor's own code for aten.mul.Tensor, which is not eager's" in text
+    assert "no option: none of 1 that were tried does; eager's kernel for aten.mul.Tensor would" in text
+    assert "torch.compiler.disable on forward" in text
+
+
+def test_many_kernels_are_counted_and_no_sentence_is_cut():
+    kernels = [{"operator": f"aten.operator_{at}.default", "decomposed": at < 4} for at in range(20)]
+    text = as_text(result(graph(ended_by=[], eager_kernels=kernels)))
+    assert "aten.operator_2.default and 17 more" in text and "operator_3" not in text
+    assert "(4 of 20 decomposed into other operators)" in text and "..." not in text
 
 
 def test_what_ends_only_in_a_fusion_is_said_of_the_fusion():
@@ -95,7 +103,7 @@ def test_what_ends_only_in_a_fusion_is_said_of_the_fusion():
     text = as_text(result(graph("fault", operator=fused, ended_by=[])))
     assert "in the fused kernel of mul, add" in text
     assert "the difference ends when the value of aten.mul is stored" in text
-    assert "ends it none of the 1 options that were tried" in text
+    assert "ends it no option: none of 1 that were tried does" in text
 
 
 def test_where_no_operator_was_found_the_reason_is_said():

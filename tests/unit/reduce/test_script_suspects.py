@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
 import pytest
 
 from dynadiag.capture.graph_capture import STATE, CaptureSettings, from_environment
-from dynadiag.errors import NothingFoundError
-from dynadiag.record import RecordResult
+from dynadiag.errors import DynadiagError, NothingFoundError
+from dynadiag.record import RecordResult, Target
 from dynadiag.reduce.sources import failing_script as script
 from dynadiag.reduce.sources.failing_script import CaptureOptions, Suspect, find_and_capture
 
@@ -146,3 +147,12 @@ def test_a_compile_that_hangs_is_not_waited_for_twice(monkeypatch, tmp_path, pha
     suspect, captured = find_and_capture(None, tmp_path, CaptureOptions(timeout_s=300.0))
     assert (suspect.hangs, [path.name for path in captured]) == (hangs, ["graph-3"])
     assert asked == [300.0, *limits]
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_a_capture_that_is_told_to_end_goes_no_further(every, monkeypatch, tmp_path):
+    done = RecordResult(directory=None, exit_status=143, signal="SIGTERM", timed_out=False, told_to_end=signal.SIGTERM)
+    monkeypatch.setattr(script, "record", lambda target, options: done)
+    with pytest.raises(DynadiagError) as refused:
+        find_and_capture(Target("script", ("train.py",)), tmp_path, CaptureOptions(every=every))
+    assert (refused.value.slug, refused.value.exit_code) == ("interrupted", 143)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._inductor import decomposition, lowering
 
+from dynadiag.numerics.aten_graphs import INPUT_SOURCE, input_name
 from dynadiag.numerics.examination import examine
 from dynadiag.reduce.graphs.candidate import candidate_of
 from dynadiag.reduce.graphs.setting import Setting
@@ -170,3 +171,10 @@ def test_a_cast_that_the_compiler_drops_between_two_operators_is_no_fault():
     entry = examined(loss, normal(12, 40, dtype=torch.bfloat16, grad=True), normal(40, dtype=torch.bfloat16))
     assert entry["status"] in ("rounding", "equal")
     assert all(row["fault"] is None for row in entry.get("operators", ()))
+
+
+def test_inputs_are_named_as_the_program_does():
+    node = torch.fx.Graph().placeholder("g_w_")
+    assert input_name(node) == "g_w_"
+    node.meta[INPUT_SOURCE] = "L['self']._modules['norm']._parameters['weight']"
+    assert input_name(node) == "self.norm.weight"
