@@ -33,6 +33,10 @@ _NUMBER = re.compile(r"-?(?:\d|inf|nan)")
 def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Iterator[Advice]:
     """What to try for the rows of one finding, those with the most recompiles first."""
     ordered = sorted(rows, key=lambda row: -len(row.recompiles))
+    given = [row for row in ordered if row.kind not in ("length", "condition")]  # what lies outside of the function is no part of it
+    compiled = _compiled(frame, run)
+    if given != ordered:
+        yield from (idea for row in ordered if row not in given for idea in _of_row(row, frame, compiled, run))
     if (line := resume_line(frame.name)) is not None:
         yield Advice(
             slug=CURE_BREAK,
@@ -42,7 +46,6 @@ def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Itera
             how_sure="idea",
         )
         return
-    compiled = _compiled(frame, run)
     for row in ordered:
         yield from _of_row(row, frame, compiled, run)
 
@@ -122,7 +125,7 @@ def _written_at(name: str, frame: Frame, run: Run) -> Iterator[tuple[Place, Loca
 
 def _writes(statement: ast.stmt, last: str, *, plain: bool) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Attribute):
-        method, owner = statement.value.func.attr, dotted(statement.value.func.value) or ""
+        method, owner = statement.value.func.attr, ast.unparse(statement.value.func.value)
         return method in ("append", "appendleft", "extend", "add", "update") and owner.rpartition(".")[2] == last
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AugAssign) else []
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]

@@ -159,7 +159,8 @@ class _Walk:
             if name is None:
                 continue
             lines = range(begin + call.lineno - 1, begin + (call.end_lineno or call.lineno))
-            broken = [inner for line in lines for inner in self._below.get((at.file, line), ()) if _is_called(name, inner)]
+            below = [inner for line in lines for inner in self._below.get((at.file, line), ())]
+            broken = [inner for inner in below if _is_called(name, inner, is_function=self._is_defined(name, at.file))]
             outside = self._outside(name, names, outer)
             if broken:
                 self._go_on(broken[0], call, outside, names, outer, steps)
@@ -196,6 +197,11 @@ class _Walk:
         own = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]
         return bool(own) and all("." not in source and "[" not in source for source in own)
 
+    def _is_defined(self, name: str, file: str) -> bool:
+        """Whether a function of that name was recorded in the file: the name is then no module's."""
+        last = name.rpartition(".")[2]
+        return any(found.name.rpartition(".")[2] == last for found in recorded_functions(file, self._run))
+
     def _function(self, name: str, file: str, place: Place) -> frozenset[tuple[str, int]]:
         """The lines of the recorded function of the user's that is called, if operators stand there and nothing broke."""
         last = name.rpartition(".")[2]
@@ -208,10 +214,15 @@ class _Walk:
         return lines if sum(counts.get(line, 0) for line in own) > 1 else frozenset()
 
 
-def _is_called(name: str, inner: Location) -> bool:
-    """Whether the function of a stack's next line is what the name calls: a module's `forward`, or one of that name."""
-    function = (inner.function or "").rpartition(".")[2]
-    return function in (name.rpartition(".")[2], "forward", "__call__") or function.startswith("torch_dynamo_resume")
+def _is_called(name: str, inner: Location, *, is_function: bool) -> bool:
+    """Whether the function of a stack's next line is what the name calls: one of that name, or `forward` where it is no function.
+
+    `model.decode(model(x))` on one line leads to `Model.forward`, which `model.decode` is not.
+    """
+    function, last = (inner.function or "").rpartition(".")[2], name.rpartition(".")[2]
+    if function.startswith("torch_dynamo_resume"):
+        return not is_function or f"_in_{last}_at_" in function
+    return function == last or (function in ("forward", "__call__") and not is_function)
 
 
 @of_last_run

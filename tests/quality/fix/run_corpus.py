@@ -132,7 +132,10 @@ def one(runs: Runs, source: str, unsafe: bool) -> dict:
     told["own_cpu_s"] = time.process_time() - before
     told["patch_text"] = result.patch
     told["advised"] = [
-        one.after for finding in report_on(baseline.directory).findings for one in finding.fix if kind_of(one.slug).gives_up is None
+        one.after
+        for finding in report_on(baseline.directory).findings
+        for one in finding.fix
+        if kind_of(one.slug).gives_up is None and one.how_sure != "idea"  # an idea names what is to be checked
     ]
     told["same"] = True
     if result.patch:

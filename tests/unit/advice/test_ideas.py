@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from dynadiag.advice.ideas import Parts, with_ideas
+from dynadiag.advice.recompile_ideas import recompile_ideas
+from dynadiag.changes import smaller_calls
 from dynadiag.facts.failed_attempts import failed_attempts, failed_dynamic
 from dynadiag.model.location import Location
+from dynadiag.model.report import Transition
 from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction, Symbol
 from dynadiag.report import build
 
@@ -291,3 +294,31 @@ def test_a_result_that_is_returned_in_a_tuple_is_not_returned_twice():
     text = f"def f(x, log):\n{body}\n{RUNS.replace('out =', 'out, e =')}\n"
     found = ideas(text, READ, "log.append", "out, e")["defer-effect"]
     assert found.after == "out, e = step(x, log)\nlog.append(e.item())"
+
+
+def test_a_method_called_with_what_a_module_gave_is_no_module():
+    text = (
+        "class Net:\n    def forward(self, x):\n        h = self.enc(x)\n        print(h)\n        return h\n"
+        "    def decode(self, h):\n        return h.sin().cos()\n\n"
+        "def f(x):\n    y = net.decode(net.forward(x))\n    return y\n\nstep = torch.compile(f)\nout = step(x)\n"
+    )
+    run = recorded(text, OTHER, "print(h)")
+    walk = smaller_calls._Walk(run)
+    assert not walk._is_defined("net", FILE) and walk._is_defined("net.decode", FILE)
+    inner = Location(FILE, 4, "Net.forward")
+    assert smaller_calls._is_called("net", inner, is_function=False)
+    assert not smaller_calls._is_called("net.decode", inner, is_function=True)
+    assert "net.decode.enc" not in "".join(f"{idea.text} {idea.after}" for finding in build(run).findings for idea in finding.fix)
+
+
+def test_what_a_part_of_a_function_appends_is_done_behind_the_call_though_a_break_made_the_part():
+    text = 'def f(x):\n    y = x[x > 0]\n    stats["loss"].append(y.sum())\n    return y\n\nstep = torch.compile(f)\nout = step(x)\n'
+    run = recorded(text, SHAPE, "y = x[")
+    part = replace(run.frames[0], id="f1", name="torch_dynamo_resume_in_f_at_2", line=2, callers=run.breaks[0].stack[:1])
+    row = Transition(
+        frame_name=part.name, own_frame=None, source="len(stats['loss'])", kind="length", values=("1", "2"), recompiles=("r0",),
+        entries=2, limit=8, limit_hit=False, became_dynamic=False, why=None,
+    )  # fmt: skip
+    first, *rest = recompile_ideas([row], part, replace(run, frames=(run.frames[0], part)))
+    assert first.slug == "defer-effect" and "stats" in first.text
+    assert [idea.slug for idea in rest] == ["cure-break-first"]
