@@ -29,10 +29,12 @@ from dynadiag.source.function import parse_function
 from dynadiag.source.imports import spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
+from dynadiag.source.torch_names import names_with
 from dynadiag.source.tree import calls_in, nodes_of, reads_in
 
 SELECT = "select-both"
 SKIP = "select-iteration"
+_ONCE_OR_OTHER = names_with(mark="random") | names_with(mark="casts") | {"next", "pop", "popleft"}
 
 
 def both_sides(place: Place) -> Iterator[Advice]:
@@ -47,6 +49,8 @@ def both_sides(place: Place) -> Iterator[Advice]:
             return
         apart, said = _without_effects(place, branch)
         found = read_branch(apart, drop)
+        if gives_other_results(found):
+            return
         conditions = list(_to_check(found))
         rows = with_python_part(found, _rows(found))
     except EditError:
@@ -76,6 +80,23 @@ def _without_effects(place: Place, branch: ast.If) -> tuple[Place, str]:
         return place, ""
     shown = listed([f"`{place.text(one).splitlines()[0]}`" for one in effects])
     return replace(place, node=function.node, code=text), f"Do {shown} outside of the compiled function, by the condition that it returns. "
+
+
+def gives_other_results(branch: Branch) -> bool:
+    """Whether the source shows that both sides computed give other results: a side draws numbers, takes the next of an iterator or gives
+    another type, or what a side keeps is written in place behind the branch.
+    """
+    calls = [call for side in branch.sides for value in side.values for call in calls_in(value)]
+    if any((dotted(call.func) or spelled(call.func)).rpartition(".")[2] in _ONCE_OR_OTHER for call in calls):
+        return True
+    kept = {value.id for side in branch.sides for value in side.values if isinstance(value, ast.Name)} | {
+        name for side in branch.sides for name in side.names
+    }
+    written = (node.func for node in branch.place.behind() if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    return any(
+        method.attr.endswith("_") and not method.attr.endswith("__") and isinstance(method.value, ast.Name) and method.value.id in kept
+        for method in written
+    )
 
 
 def cast_of_tensor(test: ast.expr) -> ast.Call | None:

@@ -77,6 +77,19 @@ def test_both_sides_of_a_branch_are_an_idea_with_what_to_check(body, after):
     assert "Check" in found.text
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    y = x * 2\n    if y.sum() > 0:\n        y = torch.dropout(y, 0.5, True)\n    return y.sin()",
+        "    y = x * 2\n    if y.sum() > 0:\n        y = y + next(log)\n    return y.sin()",
+        "    y = x * 2\n    if y.sum() > 0:\n        y = y.double()\n    return y + 1",
+        "    if x.sum() > 0:\n        x = x * 2\n    x.add_(1)\n    return x",
+    ],
+)
+def test_no_selection_is_an_idea_where_the_source_shows_that_it_gives_other_results(body):
+    assert "select-both" not in ideas(f"def f(x, log):\n{body}\n\n{RUNS}\n", BRANCH, "if ")
+
+
 def test_an_iteration_that_would_be_skipped_is_selected_away():
     text = (
         "def f(x, log):\n    total, n = 0.0, 0\n    for c in range(3):\n        t = (x == c).float()\n"
