@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dynadiag.changes.edits import Edit, alone
 from dynadiag.errors import EditError
+from dynadiag.source.line import dotted
 from dynadiag.source.program import Function, Program, Scope
 from dynadiag.source.tree import nodes_of
 
@@ -79,13 +80,21 @@ def edits_at_decorator(
         own = region.name.removeprefix("self.")
         method = program.method(around.name, own) if around is not None and region.form == "method" else None
         node = program.functions.get(region.name) if region.form == "function" else method
-        if node is None:
+        if node is None and not _is_compiled(program, region):
             left.append(region)
+        elif node is None:
+            continue
         else:
             edits.append(_with_decorator(file, program, node, options, seen))
     if left:
         edits.append(_where_objects_are_made(file, program, function, left, options, seen))
     return edits
+
+
+def _is_compiled(program: Program, region: Region) -> bool:
+    """Whether the file compiles the module in place already: a change that was made before may have left another driver plain."""
+    own = f"{region.name}.compile"
+    return region.form == "module" and any(dotted(call.func) == own for call in program.calls)
 
 
 def _with_decorator(file: str, program: Program, node: Function, options: Sequence[str], seen: Sequence[str]) -> Edit:

@@ -186,6 +186,17 @@ def test_a_decorator_of_a_function_whose_model_is_global() -> None:
     assert modules.names == ("model",)
 
 
+def test_a_module_that_an_earlier_change_compiles_is_not_compiled_again() -> None:
+    text = NET + (
+        "model = Net()\n\n\n@torch.compile\ndef evaluate(x):\n    y = model(x)\n    y.sum().backward()\n    return y\n\n\n"
+        "def main():\n    model.compile()\n    evaluate(torch.randn(4, 4))\n"
+    )
+    (smaller,) = found(text, "y.sum().backward")
+    new = changed(text, smaller)
+    assert new.count("model.compile(") == 1
+    assert "@torch.compile" not in new
+
+
 def test_a_decorator_of_a_method() -> None:
     text = TRAINER.replace("    def step", "    @torch.compile\n    def step").replace(
         "torch.compile(trainer.step, backend=backend)", "trainer.step"
