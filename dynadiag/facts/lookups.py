@@ -123,7 +123,7 @@ def frames_by_code(run: Run) -> dict[tuple[int, int, int | None, str | None, int
 
 def is_refused(metrics: CompileMetrics) -> bool:
     """Whether torch began a compilation and refused it at the recompile limit (`_dynamo/convert_frame.py`)."""
-    return "recompile limit exceeded" in (metrics.fail_reason or "") or metrics.fail_type == "FailOnRecompileLimitHit"
+    return "recompile limit exceeded" in str(metrics.fail_reason) or metrics.fail_type == "FailOnRecompileLimitHit"
 
 
 @of_last_run

@@ -63,7 +63,14 @@ class UnguardedState:
             self._hooks.sink.artifact("dynadiag_unguarded", facts, context=False)
 
         owner = module.RemovableHandle
-        self._hooks.install("hooks of modules", lambda: self._hooks.watch(owner, "__init__", before=before, file=module.__file__))
+
+        def watch() -> None:
+            original = owner.__init__
+            self._hooks.watch(owner, "__init__", before=before, file=module.__file__)
+            # What compiled code registers breaks as without us: Dynamo traces this one instead (`variables/functions.py`, 2.11 to 2.15).
+            owner.__init__._torchdynamo_inline = original
+
+        self._hooks.install("hooks of modules", watch)
 
 
 def _is_unguarded() -> bool:

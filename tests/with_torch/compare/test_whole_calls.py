@@ -232,7 +232,9 @@ def test_the_program_never_learns_of_the_copies(compared, capfd):
         except ChildProcessError:
             return None
 
-    given, children = [], [seen_children()]  # other tests of this process may have left some
+    while seen_children() not in (None, (0, 0)):
+        pass  # other tests of this process may have left some
+    given, children = [], [seen_children()]
     compared(program)
     assert children[1] == children[0]
     torch.manual_seed(0)
