@@ -11,6 +11,7 @@ from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
+from dynadiag.source.torch_names import is_of_torch
 from dynadiag.source.tree import calls_in, nodes_of, reads_in
 
 BEFORE = "before-call"
@@ -25,7 +26,7 @@ def draws_numbers(statement: ast.AST) -> list[ast.Call]:
     return [
         call
         for call in calls_in(statement)
-        if (name := dotted(call.func)) is not None and not name.startswith("torch.") and _DRAWS.search(name)
+        if (name := dotted(call.func)) is not None and not is_of_torch(name) and _DRAWS.search(name)
     ]
 
 

@@ -26,6 +26,7 @@ from dynadiag.model.run import Run
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place, function_around
 from dynadiag.source.seen import called_modules
+from dynadiag.source.torch_names import is_of_torch
 from dynadiag.source.tree import calls_in, holds
 
 COMPILE_CALLED = "compile-called"
@@ -114,7 +115,7 @@ def _objects_called(compiled: CompiledFunction, run: Run) -> Iterator[str]:
     for call in calls_in(*compiled.place.node.body):
         name = dotted(call.func) or ""
         outside, last = compiled.named_outside(name) if name else None, name.rpartition(".")[2]
-        if outside is None or last in known or name.startswith("torch.") or last[:1].isupper():
+        if outside is None or last in known or is_of_torch(name) or last[:1].isupper():
             continue
         made = () if place is None else place.values(outside)
         unseen = (

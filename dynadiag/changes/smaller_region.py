@@ -18,6 +18,7 @@ from dynadiag.changes.region_edits import ProofNames, Region, edit_at_call, edit
 from dynadiag.errors import EditError
 from dynadiag.source.line import dotted
 from dynadiag.source.program import Function, Program, Scope, argument, program_of
+from dynadiag.source.torch_names import is_of_torch
 from dynadiag.source.tree import calls_in, holds, nodes_of
 
 SLUG = "compile-smaller"
@@ -253,7 +254,7 @@ def _computes(node: Function) -> bool:
     """Whether a function does enough to be compiled, and can be: it is no generator, and calls torch or a module."""
     if isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or holds(node, ast.Yield, ast.YieldFrom):
         return False
-    return any((dotted(call.func) or "").startswith("torch.") for call in calls_in(node)) or len(list(nodes_of(ast.BinOp, node))) > 1
+    return any(is_of_torch(dotted(call.func)) for call in calls_in(node)) or len(list(nodes_of(ast.BinOp, node))) > 1
 
 
 def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
