@@ -24,9 +24,7 @@ _CLOCK = re.compile(r"^(?:time|datetime)\.|^(?:perf_counter|monotonic)$")
 def draws_numbers(statement: ast.AST) -> list[ast.Call]:
     """The calls of a statement that draw numbers with Python, NumPy or a generator of theirs."""
     return [
-        call
-        for call in calls_in(statement)
-        if (name := dotted(call.func)) is not None and not is_of_torch(name) and _DRAWS.search(name)
+        call for call in calls_in(statement) if (name := dotted(call.func)) is not None and not is_of_torch(name) and _DRAWS.search(name)
     ]
 
 
