@@ -10,26 +10,14 @@ import contextlib
 import copy
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import nn
+from whole_call_registry import Programs
 
-RIGHT: dict[str, Callable[[], None]] = {}
-WRONG: dict[str, tuple[Callable[[], None], str]] = {}
-
-
-def right(program: Callable[[], None]) -> Callable[[], None]:
-    RIGHT[program.__name__] = program
-    return program
-
-
-def wrong(expected: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    def keep(program: Callable[[], None]) -> Callable[[], None]:
-        WRONG[program.__name__] = program, expected
-        return program
-
-    return keep
+PROGRAMS = Programs()
+right, wrong = PROGRAMS.add_right, PROGRAMS.add_wrong
 
 
 # ---- right

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 
 import torch
 from torch import nn
+from whole_call_registry import Programs
 
-RIGHT: dict[str, Callable[[], None]] = {}
-WRONG: dict[str, tuple[Callable[[], None], str]] = {}
-
-
-def right(program: Callable[[], None]) -> Callable[[], None]:
-    RIGHT[program.__name__] = program
-    return program
-
-
-def wrong(expected: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    def keep(program: Callable[[], None]) -> Callable[[], None]:
-        WRONG[program.__name__] = program, expected
-        return program
-
-    return keep
+PROGRAMS = Programs()
+right, wrong = PROGRAMS.add_right, PROGRAMS.add_wrong
 
 
 def train(model: nn.Module, batches: list[torch.Tensor], *, backend: str = "inductor", steps: int = 3) -> None:

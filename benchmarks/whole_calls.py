@@ -48,9 +48,9 @@ def look_at(program: Callable[[], None]) -> tuple[list[tuple[str, str]], str, fl
 
 def main(names: list[str]) -> None:
     """Look at all programs, or at those that are named."""
-    programs = whole_call_held_out if "--held-out" in names else whole_call_programs
+    programs = (whole_call_held_out if "--held-out" in names else whole_call_programs).PROGRAMS
     names = [name for name in names if name != "--held-out"]
-    right, wrong = programs.RIGHT, programs.WRONG
+    right, wrong = programs.right, programs.wrong
     called_wrong, found = 0, 0
     tried = [name for name in (*right, *wrong) if not names or name in names]
     for name in tried:

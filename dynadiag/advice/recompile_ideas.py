@@ -26,18 +26,19 @@ CURE_BREAK = "cure-break-first"
 AS_TENSOR = "number-as-tensor"
 IN_BUFFER = "number-in-buffer"
 NO_CACHE = "no-cache-by-size"
+_OUTSIDE = frozenset(("length", "condition"))
 _LENGTH = re.compile(r"^len\((.+)\)$")
 _NUMBER = re.compile(r"-?(?:\d|inf|nan)")
 
 
 def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Iterator[Advice]:
-    """What to try for the rows of one finding, those with the most recompiles first."""
-    ordered = sorted(rows, key=lambda row: -len(row.recompiles))
-    given = [row for row in ordered if row.kind not in ("length", "condition")]  # what lies outside of the function is no part of it
-    compiled = _compiled(frame, run)
-    if given != ordered:
-        yield from (idea for row in ordered if row not in given for idea in _of_row(row, frame, compiled, run))
-    if (line := resume_line(frame.name)) is not None:
+    """What to try for the rows of one finding: first what lies outside of the function, then those with the most recompiles."""
+    ordered = sorted(rows, key=lambda row: (row.kind not in _OUTSIDE, -len(row.recompiles)))
+    line, compiled = resume_line(frame.name), _compiled(frame, run)
+    for row in ordered:
+        if line is None or row.kind in _OUTSIDE:
+            yield from _of_row(row, frame, compiled, run)
+    if line is not None:
         yield Advice(
             slug=CURE_BREAK,
             text=f"This part of the function is compiled on its own because of the break at line {line}, and what it is given from "
@@ -45,9 +46,6 @@ def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Itera
             "changed. Cure that break first: without it there is no such part",
             how_sure="idea",
         )
-        return
-    for row in ordered:
-        yield from _of_row(row, frame, compiled, run)
 
 
 def _compiled(frame: Frame, run: Run) -> CompiledFunction | None:

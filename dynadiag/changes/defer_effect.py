@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dynadiag.changes.compiled_function import CompiledFunction
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
+from dynadiag.source.effects import drives_training
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import IN_PLACE
@@ -15,7 +16,6 @@ from dynadiag.source.tree import calls_in, nodes_of, reads_in, written_names
 
 DEFER = "defer-effect"
 _MOST_NAMES = 4
-_TRAINS = frozenset(("backward", "zero_grad", "step"))
 
 
 def defer_effect(compiled: CompiledFunction) -> Iterator[Advice]:
@@ -80,7 +80,7 @@ def is_effect(node: ast.stmt, place: Place) -> bool:
     """Whether the statement computes nothing for the rest of the function."""
     if isinstance(node, ast.If | ast.For | ast.With):
         return all(is_effect(one, place) or isinstance(one, ast.Pass) for one in (*node.body, *getattr(node, "orelse", ())))
-    if any(isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS for call in calls_in(node)):
+    if drives_training(node):
         return False
     if isinstance(node, ast.Expr):
         call = node.value

@@ -80,12 +80,10 @@ def edits_at_decorator(
         own = region.name.removeprefix("self.")
         method = program.method(around.name, own) if around is not None and region.form == "method" else None
         node = program.functions.get(region.name) if region.form == "function" else method
-        if node is None and not _is_compiled(program, region):
-            left.append(region)
-        elif node is None:
-            continue
-        else:
+        if node is not None:
             edits.append(_with_decorator(file, program, node, options, seen))
+        elif not _is_compiled(program, region):
+            left.append(region)
     if left:
         edits.append(_where_objects_are_made(file, program, function, left, options, seen))
     return edits

@@ -23,6 +23,7 @@ from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.location import Location
 from dynadiag.model.report import Advice
 from dynadiag.model.run import Run
+from dynadiag.source.effects import drives_training
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place, function_around
 from dynadiag.source.seen import called_modules
@@ -34,7 +35,6 @@ _MOST_STEPS = 4
 _NO_MODULE = re.compile(r"loss|crit|opt|sched|scal|log|metric|tqdm|print|callback|^cb$", re.IGNORECASE)
 _TWICE = re.compile(r"\bcreate_graph\s*=\s*True")
 _MOST_PARTS = 3
-_DRIVES = frozenset(("backward", "zero_grad", "step"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,7 @@ class Part:
 
 def drives(place: Place) -> bool:
     """Whether the function drives the computation: it calls `backward()` or an optimizer, or loops until something holds."""
-    calls = (call.func.attr for call in calls_in(place.node) if isinstance(call.func, ast.Attribute))
-    return any(name in _DRIVES for name in calls) or any(holds(statement, ast.While) for statement in place.node.body)
+    return drives_training(place.node) or any(holds(statement, ast.While) for statement in place.node.body)
 
 
 def compile_called(compiled: CompiledFunction, run: Run, *, torch: tuple[int, ...] | None) -> Iterator[Advice]:

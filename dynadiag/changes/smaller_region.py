@@ -16,6 +16,7 @@ from dynadiag.changes.kinds import Kind
 from dynadiag.changes.outlined_part import Part, outlined
 from dynadiag.changes.region_edits import ProofNames, Region, edit_at_call, edits_at_decorator, first_caller
 from dynadiag.errors import EditError
+from dynadiag.source.effects import TRAINING_METHODS, drives_training
 from dynadiag.source.line import dotted
 from dynadiag.source.program import Function, Program, Scope, argument, program_of
 from dynadiag.source.torch_names import is_of_torch
@@ -23,7 +24,6 @@ from dynadiag.source.tree import calls_in, holds, nodes_of
 
 SLUG = "compile-smaller"
 _BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
-_DRIVES = frozenset(("backward", "zero_grad", "step"))
 _UPDATES = frozenset(("append", "update", "extend", "add", "observe"))
 _UNROLLED = frozenset(("torch.nn.GRU", "torch.nn.LSTM", "torch.nn.RNN"))  # Dynamo leaves them in Python (GB0014, torch 2.11 to 2.15)
 _MOST_STEPS = 6
@@ -87,7 +87,7 @@ class _Site(NamedTuple):
 
 
 def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]) -> _Site:
-    calls = [call for call in calls_in(site.target) if _method(call) in _BREAKS | _DRIVES | _UPDATES]
+    calls = [call for call in calls_in(site.target) if _method(call) in _BREAKS | TRAINING_METHODS | _UPDATES]
     left = {*broken, *(row for call in calls for row in range(call.lineno, (call.end_lineno or call.lineno) + 1))}
     try:
         part = outlined(file, program, site.target, left)
@@ -137,7 +137,7 @@ class _Walk:
             return
         self._seen.add(key)
         self.plain |= _lines(function)
-        self.drives = self.drives or holds(function, ast.While) or any(_method(call) in _DRIVES for call in calls_in(function))
+        self.drives = self.drives or holds(function, ast.While) or drives_training(function)
         names, lists = self._with_aliases(function, dict(names))
         for call in (call for call in calls_in(*function.body) if call.lineno not in apart):
             self._call(call, function, names, lists, steps)

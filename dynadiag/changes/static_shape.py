@@ -10,7 +10,7 @@ from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
 
 STATIC = "static-shape"
-_SELECTED = frozenset(("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "F.cross_entropy", "F.nll_loss"))
+_SELECTED = frozenset(("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"))
 _REDUCED = frozenset(("sum", "mean"))
 
 

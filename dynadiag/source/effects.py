@@ -14,11 +14,21 @@ from dynadiag.source.imports import imports_of
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import DATA_DEPENDENT, is_of_torch, is_torch_function
+from dynadiag.source.tree import calls_in
 from dynadiag.source.uses import is_item
 
 _MOST_STEPS = 6
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
 _SAYS = frozenset(("debug", "info", "warning", "warn", "error", "exception", "critical", "log_metrics", "set_postfix", "write"))
+
+
+TRAINING_METHODS = frozenset(("backward", "zero_grad", "step"))
+"""Methods of tensors and optimizers that drive training."""
+
+
+def drives_training(node: ast.AST) -> bool:
+    """Whether code calls `backward()` or an optimizer."""
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in TRAINING_METHODS for call in calls_in(node))
 
 
 def blocks_around(place: Place) -> list[ast.AST]:
