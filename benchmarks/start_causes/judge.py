@@ -1,12 +1,12 @@
-"""Judges what `dynadiag start` says of recorded plants: `python -m benchmarks.start_causes.judge FOLDER [held_out] [-v]`."""
+"""Judges what `dynadiag start` says of recorded plants: `python -m benchmarks.start_causes.judge FOLDER [held_out | fresh] [-v]`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from benchmarks.start_causes import held_out, programs
 from benchmarks.start_causes.programs import Plant
+from benchmarks.start_causes.record import PARTS, edited
 from dynadiag import report, trace
 from dynadiag.errors import DynadiagError
 from dynadiag.start.compare import compare
@@ -16,8 +16,6 @@ from dynadiag.start.setting_lines import Source
 
 def judge(plant: Plant, place: Path, text: str) -> tuple[bool, bool, StartResult]:
     """Whether the cause and its line are named, and whether anything else is."""
-    from benchmarks.start_causes.record import edited
-
     text = edited(text, (*plant.both, *plant.edits), plant.name)
     again = trace.load(place / "again") if (place / "again").exists() else None
     sides = [report.build(trace.load(place / name)) for name in ("old", "new")]
@@ -49,10 +47,10 @@ def main() -> None:
     """Print what is wrong, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("part", nargs="?", default="programs", choices=("programs", "held_out"))
+    parser.add_argument("part", nargs="?", default="programs", choices=tuple(PARTS))
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
-    module = held_out if arguments.part == "held_out" else programs
+    module = PARTS[arguments.part]
     counts = [0, 0, 0]
     for plant in (*module.PLANTS, *module.UNCHANGED):
         place = arguments.folder / arguments.part / "runs" / plant.name.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Records the first and the second start of each plant: `python -m benchmarks.start_causes.record FOLDER [held_out] [--python PATH]`.
+"""Records the first and the second start of each plant: `python -m benchmarks.start_causes.record FOLDER [held_out | fresh] [--python PATH]`.
 
 The first start of a program is recorded once and its cache folder kept, so that all its plants begin with the same entries.
 """
@@ -11,11 +11,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.start_causes import held_out, programs
+from benchmarks.start_causes import fresh, held_out, programs
 from benchmarks.start_causes.programs import Plant
 from dynadiag import record
 
 SEEDS = ("1", "2", "1")
+PARTS = {"programs": programs, "held_out": held_out, "fresh": fresh}
 
 
 def start(script: Path, out: Path, cache: Path, variables: dict[str, str], seed: str, python: str | None) -> None:
@@ -77,10 +78,10 @@ def main() -> None:
     """Record all plants of a part that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("part", nargs="?", default="programs", choices=("programs", "held_out"))
+    parser.add_argument("part", nargs="?", default="programs", choices=tuple(PARTS))
     parser.add_argument("--python")
     arguments = parser.parse_args()
-    module = held_out if arguments.part == "held_out" else programs
+    module = PARTS[arguments.part]
     for plant in sorted((*module.PLANTS, *module.UNCHANGED), key=lambda item: item.program):
         record_plant(plant, module.PROGRAMS[plant.program], arguments.folder.absolute() / arguments.part, arguments.python)
     print("recorded", file=sys.stderr)
