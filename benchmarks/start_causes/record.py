@@ -1,4 +1,4 @@
-"""Records the first and the second start of each plant: `python -m benchmarks.start_causes.record FOLDER [held_out | fresh] [--python PATH]`.
+"""Records the first and the second start of each plant: `python -m benchmarks.start_causes.record FOLDER [held_out | fresh]`.
 
 The first start of a program is recorded once and its cache folder kept, so that all its plants begin with the same entries.
 """

@@ -29,6 +29,8 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "fix": frozenset({"--force", "--out", "--time-limit"}),
     "prove": frozenset({"--out", "--patch", "--color"}),
     "minify": frozenset({"-q", "--force", "--out", "--timeout", "--kind"}),
+    "start": frozenset({"--cure", "--warm-up", "--timeout", "--color", "-o", "--format", "--out"}),
+    "numerics": frozenset({"-q", "--force", "--out", "--timeout", "--graph"}),
     "check": frozenset({"--max-breaks", "--max-recompiles", "--max-fallbacks", "--out", "--force", "--format", "-o"}),
 }
 """The options that a tool may give to its verb. None of them writes but into run directories and folders that the server makes."""

@@ -40,7 +40,8 @@ _LONGEST_PATCH = 400_000
 INSTRUCTIONS = """Diagnoses programs that use torch.compile. Begin with `explain` on a script, a run directory or a log: its findings are
 ranked, most expensive first, each with its line and the change to make. `rule` explains a code, `graph` shows a captured graph, `fix`
 applies and proves the advice on a copy and gives a patch, `minify` reduces a failure to one small file, `check` judges limits for
-CI. `prove`, where it is offered, says whether an edit of yours changes a result.
+CI. `start` says why the next start compiles again, `numerics` where compiled values leave eager's. `prove`, where it is offered, says
+whether an edit of yours changes a result.
 Paths lie in the folder of the server; `args` are for a script alone."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -191,6 +192,57 @@ class Tools:
         ]
         return _answer("\n".join([*lines, told.err]), {**facts, "exit_status": told.status}, "`dynadiag check --format json`")
 
+    async def start(
+        self,
+        target: str,
+        args: Words = [],  # noqa: B006
+        newer: Annotated[str | None, Field(description="A second recording, where target is one: the two starts are compared.")] = None,
+        warm_up: Limit | None = None,
+        cure: bool = False,
+        timeout_s: Seconds = 600,
+    ) -> CallToolResult:
+        """Say why the second start of a program compiles again: which cache missed and because of what, with the line.
+
+        A script is started twice on one new cache folder; with `cure` twice more with the changes for its causes. Two recordings are only
+        read. `warm_up`: also report what compiles after so many calls.
+        """
+        target, is_program = await self._checked(target, args)
+        if is_program is (newer is not None):
+            raise UsageError("start takes one script, or two recordings: the second is `newer`")
+        words = [target, *args] if newer is None else [target, await to_thread.run_sync(self._confinement.checked_recording, newer)]
+        options: dict[str, str | None] = {"--color": "never"}
+        if warm_up is not None:
+            options["--warm-up"] = str(warm_up)
+        if is_program:
+            options |= {"--timeout": _seconds(timeout_s)} | ({"--cure": None} if cure else {})
+        with scratch("mcp") as folder:
+            ran = await run_verb("start", {**options, "--out": str(folder)}, words, limit_s=4 * timeout_s + 600)
+            facts = _facts(folder / "start.json", ran)
+        cured = facts.get("cured") or {}
+        facts["patch"] = _text(Path(cured["patch"])) if cured.get("patch") else None
+        return _answer(ran.err if is_program else ran.out, facts, "`dynadiag start --format json`")
+
+    async def numerics(
+        self,
+        target: str,
+        args: Words = [],  # noqa: B006
+        graph: Limit | None = None,
+        timeout_s: Seconds = 300,
+    ) -> CallToolResult:
+        """Say at which operator compiled values leave eager's, whether that is rounding or a fault, and which option ends it.
+
+        Runs the script.
+        """
+        target, is_program = await self._checked(target, args)
+        if not is_program:
+            raise UsageError(f"{clean(target)} is a run or a log, which holds no values: numerics takes the script")
+        directory = _new_directory(target)
+        options = {"-q": None, "--force": None, "--out": str(directory), "--timeout": _seconds(timeout_s)}
+        if graph is not None:
+            options["--graph"] = str(graph)
+        ran = await run_verb("numerics", options, [target, *args], limit_s=timeout_s * 20)
+        return _answer(ran.err, _facts(directory / "numerics.json", ran), str(directory))
+
     async def _checked(self, target: str, args: list[str], *, with_graph: bool = False) -> tuple[str, bool]:
         """The target as its verb is given it, and whether it is a program. Other calls go on meanwhile."""
 
@@ -203,7 +255,10 @@ class Tools:
 
 
 _Tool = Callable[..., Awaitable[CallToolResult]]
-HINTS: Mapping[str, ToolAnnotations] = {"explain": RUNS, "rule": READS, "graph": READS, "fix": RUNS, "minify": RUNS, "check": RUNS}
+HINTS: Mapping[str, ToolAnnotations] = {
+    **dict.fromkeys(("explain", "fix", "minify", "check", "start", "numerics"), RUNS),
+    **dict.fromkeys(("rule", "graph"), READS),
+}
 EDITS: Mapping[str, ToolAnnotations] = {"prove": RUNS}
 """Tools that run a text that the call gives."""
 

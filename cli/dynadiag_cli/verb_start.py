@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dynadiag.model.report import Report
-    from dynadiag.record import RecordOptions
+    from dynadiag.record import RecordOptions, Target
     from dynadiag.start.result import StartResult
 
 EXAMPLES = """Examples:
 
-  dynadiag start train.py --lr 3e-4
+  dynadiag start --cure train.py --lr 3e-4
 
   dynadiag start host-a/trace.log host-b/trace.log
 """
@@ -63,6 +63,10 @@ def start(
     keep_cache: Annotated[
         bool, typer.Option("--keep-cache", rich_help_panel=RECORDING, help="Do not delete the new cache folder, and print its path.")
     ] = False,
+    cure: Annotated[
+        bool,
+        typer.Option("--cure", rich_help_panel=RECORDING, help="Try the changes for its causes: start the script twice more with them."),
+    ] = False,
     warm_up: Annotated[
         int | None,
         typer.Option("--warm-up", metavar="K", min=0, help="Also report what compiles after the first K calls of compiled functions."),
@@ -80,7 +84,8 @@ def start(
 
     A script is started twice on one new cache folder; two recordings are only compared. For each compilation that did not come from the
     caches of AOTAutograd and Inductor, the cause is named with its line: a number, an operator, an input, an option, a setting, a custom
-    pass, the cache folder, the order of a set. Exit status: 0 everything came from the caches; 1 something compiled again, or after the
+    pass, the cache folder, the order of a set. With --cure the script is started twice more with changes for these, and its files stay as
+    they are. Exit status: 0 everything came from the caches; 1 something compiled again, or after the
     warm-up, or the program failed; 2 usage, or a run that is not complete; 3 no torch; 5 nothing was compiled, or no cache was used.
     """
     from dynadiag.start.show import as_json, document_of
@@ -90,6 +95,8 @@ def start(
     if out is not None and out.exists() and not out.is_dir():
         raise OutputError(f"{out} is not a folder")
     recorded = not _are_recordings(ctx, target)
+    if cure and (not recorded or python is not None):
+        raise UsageError("--cure starts a program with the Python of dynadiag: it takes no recordings and no --python")
     if recorded:
         from dynadiag.record import RecordOptions
 
@@ -101,7 +108,7 @@ def start(
             key_parts=True,
         )
         with _cache_folder(cache, keep=keep_cache) as folder:
-            result = _started(ctx, target, options, folder, runs, warm_up)
+            result = _started(ctx, target, options, folder, runs, warm_up, cure=cure)
     else:
         result = _compared(target, warm_up)
     if out is not None:
@@ -148,7 +155,9 @@ def _cache_folder(given: Path | None, *, keep: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _started(ctx: typer.Context, target: list[str], options: RecordOptions, cache: Path, runs: int, warm_up: int | None) -> StartResult:
+def _started(
+    ctx: typer.Context, target: list[str], options: RecordOptions, cache: Path, runs: int, warm_up: int | None, *, cure: bool
+) -> StartResult:
     """The program started, and once more with the hash seed of the first start where something is not warm by itself."""
     from dynadiag import trace
     from dynadiag.start.compare import compare
@@ -158,7 +167,7 @@ def _started(ctx: typer.Context, target: list[str], options: RecordOptions, cach
     program = program_of(ctx, target)
     name = Path(target[0]).stem if program.kind != "command" else "command"
 
-    def run(which: str, settings: RecordOptions) -> Path:
+    def run(which: str, settings: RecordOptions, what: Target) -> Path:
         from dynadiag import record
         from dynadiag.record.directory import new_directory
 
@@ -166,7 +175,7 @@ def _started(ctx: typer.Context, target: list[str], options: RecordOptions, cach
             directory = new_directory(Path.cwd(), f"{which}-{name}")
         except OSError as error:
             raise OutputError(f"dynadiag-runs cannot be written: {error.strerror}") from None
-        done = record.record(program, replace(settings, out=directory))
+        done = record.record(what, replace(settings, out=directory))
         if done.directory is None:
             raise NothingFoundError("nothing was recorded", exit_code=2)
         if done.told_to_end is not None or done.interrupted:
@@ -174,7 +183,7 @@ def _started(ctx: typer.Context, target: list[str], options: RecordOptions, cach
             raise typer.Exit(130 if done.told_to_end is None else 128 + done.told_to_end)
         return done.directory
 
-    session = Session(options, cache, run)
+    session = Session(options, cache, run, program)
     paths = session.starts(runs)
     old, new = (_report(path) for path in paths[-2:])
 
@@ -194,7 +203,13 @@ def _started(ctx: typer.Context, target: list[str], options: RecordOptions, cach
     result = compared(None)
     if has_random_hashes() and any(cause.kind == "per_process" for cause, _ in result.causes()):
         result = compared(session.start("same-seed", seed=runs - 1))
-    return result
+    if not cure or not (result.missed or result.late):
+        return result
+    from dynadiag.start.session import can_be_edited
+    from dynadiag.start.trial import try_changes
+
+    sources = own_sources(new.run) if can_be_edited(program) else ()
+    return replace(result, cured=try_changes(session, result, sources, _report, _shown))
 
 
 def _compared(target: list[str], warm_up: int | None) -> StartResult:

@@ -15,7 +15,7 @@ from dynadiag.start.result import Cause, CauseKind
 from dynadiag.start.setting_lines import SettingLines
 from dynadiag.trace import graph_nodes, read_payload
 
-_PASSES = (
+PASSES = (
     "pre_grad_custom_pass",
     "post_grad_custom_pre_pass",
     "post_grad_custom_post_pass",
@@ -42,7 +42,7 @@ class _Reason(NamedTuple):
 
 # torch/_inductor/codecache.py and torch/_functorch/_aot_autograd/autograd_cache.py, 2.11 and 2.15.
 _REASONS = (
-    _Reason(re.compile(r"[Uu]nsupported .*custom (?:pass|partitioner)|custom pass", re.IGNORECASE), "custom_pass", "a custom pass has no uuid()", _PASSES, None, _UUID),
+    _Reason(re.compile(r"[Uu]nsupported .*custom (?:pass|partitioner)|custom pass", re.IGNORECASE), "custom_pass", "a custom pass has no uuid()", PASSES, None, _UUID),
     _Reason(re.compile(r"FX graph cache is not enabled"), "caches_off", "the graph cache is off", ("fx_graph_cache", "force_disable_caches"), "fx_graph_cache", "Leave torch._inductor.config.fx_graph_cache on"),
     _Reason(re.compile(r"freezing|frozen", re.IGNORECASE), "not_cacheable", "freezing puts the weights into the code, which is not cached", ("freezing",), "freezing", "Leave torch._inductor.config.freezing off where the start matters more than the speed"),
     _Reason(re.compile(r"context_fn"), "not_cacheable", "a checkpoint's context_fn has no cache_hash", ("context_fn", "checkpoint"), None, "Set context_fn.cache_hash to a text that identifies what it does"),

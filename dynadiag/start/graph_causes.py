@@ -142,7 +142,7 @@ def _number_cause(old: str, new: str, node: Node, run: Run, frame: Frame) -> Cau
     names = {readable(guard.source) for guard in guards if guard.source and compared.search(guard.code)}
     name = next(iter(names)) if len(names) == 1 else None
     what = f"the number `{name}`" if name else "a number in the code"
-    return Cause(kind="constant", what=what, old=old, new=new, place=place_of(node.location, run), cure=_PASS_TENSOR)
+    return Cause(kind="constant", what=what, old=old, new=new, place=place_of(node.location, run), cure=_PASS_TENSOR, name=name)
 
 
 _PASS_TENSOR = "Where the number changes from start to start, pass it as a tensor: it is then no part of the compiled code"

@@ -43,6 +43,7 @@ class Cause:
     place: Annotated[SourceLine | None, "the line of the second program; null where no recording or source shows it"] = None
     parts: Annotated[tuple[str, ...], "torch's names of the components of its keys that differ"] = ()
     cure: str | None = None
+    name: Annotated[str | None, "what the program calls the number that differs; null for what has no name or is none"] = None
 
     @property
     def said(self) -> str:
@@ -90,6 +91,32 @@ class Compilation:
         return next((result for result in ("miss", "bypass", "off") if result in results), "hit")
 
 
+ChangeKind = Literal["sort_set", "fixed_hash_seed", "pass_uuid", "caches_on", "number_as_tensor", "one_cache_folder", "dynamic_sizes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedChange:
+    """A change that the program was started with."""
+
+    kind: ChangeKind
+    said: str
+    lines: Annotated[tuple[str, ...], "the lines that it takes away and brings, with - and + before them"]
+    variables: Annotated[Mapping[str, str], "the variables of the start that it sets"]
+    cured: Annotated[bool, "whether everything that its causes kept from the caches came from them"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cured:
+    """Two more starts with all changes at once, on the same cache folder, and what the second of these asked of the caches."""
+
+    changes: tuple[TriedChange, ...] = ()
+    missed: Annotated[int | None, "compilations of its second start that were not warm; null where no start was compared"] = None
+    late: Annotated[int | None, "compilations of its second start after the warm-up"] = None
+    second_s: Annotated[float | None, "compile time of its second start, in seconds, measured once"] = None
+    why_not: Annotated[str | None, "why nothing is proven; null where the starts were compared"] = None
+    patch: Annotated[str | None, "the file with the changes of the program; null where only variables were set"] = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartResult:
     """The comparison. `missed` counts compilations that were not warm."""
@@ -104,6 +131,7 @@ class StartResult:
     notes: tuple[str, ...] = ()
     warm_up: Annotated[int | None, "calls that belong to the warm-up; null where --warm-up was not given"] = None
     cache: Annotated[str | None, "the cache folder of both runs; null where existing recordings were compared"] = None
+    cured: Annotated[Cured | None, "what --cure tried; null where it was not asked for, or everything was warm"] = None
 
     @property
     def late(self) -> tuple[Compilation, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dynadiag.diff.result import SourceLine
 from dynadiag.model.run import CompileCall, Run
@@ -16,10 +17,11 @@ _MODES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordi
 
 @dataclass(frozen=True)
 class Source:
-    """A file of the program as it was when it ran: its name in the project, and its text."""
+    """A file of the program as it was when it ran: its name in the project, its text, and where it is, if it is there."""
 
     name: str
     text: str
+    path: Path | None = None
 
 
 @dataclass

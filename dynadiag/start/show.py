@@ -11,9 +11,9 @@ import dynadiag
 from dynadiag.diff.result import Side, SourceLine
 from dynadiag.facts.wording import plural
 from dynadiag.render import finite_json
-from dynadiag.render.document import Cell, Column, Document, Headline, Part, Section, cells
+from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, cells
 from dynadiag.render.sanitise import json_escaped
-from dynadiag.start.result import CacheAnswer, Cause, Compilation, StartResult
+from dynadiag.start.result import CacheAnswer, Cause, Compilation, Cured, StartResult
 
 _WIDTH = 400
 _MOST_SHOWN = 12
@@ -103,6 +103,8 @@ def _sections(result: StartResult) -> Iterator[Section]:
             row=lambda item: cells(_function(item), str(item.call), _seconds(item.compile_s), Part(item.why_late or "", _WIDTH)),
             closing="" if len(late) <= _MOST_SHOWN else f"{len(late) - _MOST_SHOWN} more: --format json",
         )
+    if result.cured is not None:
+        yield from _cured(result, result.cured)
     ordered = sorted(result.compilations, key=lambda item: (not item.cold, -(item.compile_s or 0.0)))
     warm = sum(not item.cold for item in ordered)
     yield Section(
@@ -121,6 +123,24 @@ def _sections(result: StartResult) -> Iterator[Section]:
             columns=(Column("step"), Column("first", numeric=True), Column("second", numeric=True)),
             items=rows,
         )
+
+
+def _cured(result: StartResult, cured: Cured) -> Iterator[Section]:
+    """What was tried, and what the second start with it came to."""
+    if cured.missed is None:
+        yield Section(title="With changes", said=f"nothing is proven: {cured.why_not}")
+        return
+    late = f", {len(result.late)} -> {cured.late} compiled after the warm-up" if result.warm_up is not None else ""
+    times = f"compile time of the second start {_seconds(result.second_s)} -> {_seconds(cured.second_s)}"
+    yield Section(
+        title="With all changes",
+        said=f"{result.missed} -> {cured.missed} not warm{late}, {times}" + ("" if cured.why_not is None else f"; {cured.why_not}"),
+        points=[f"{'cured' if change.cured else 'not cured'}: {change.said}" for change in cured.changes],
+        block=Block(text="\n".join(line for change in cured.changes for line in change.lines), language="diff"),
+        closing=""
+        if cured.patch is None
+        else f"{cured.patch} has the changes of the program; results were not compared: dynadiag prove --patch {cured.patch} does it",
+    )
 
 
 def _cause(entry: tuple[Cause, list[Compilation]]) -> tuple[Cell, ...]:

@@ -31,7 +31,7 @@ def own_sources(run: Run) -> tuple[Source, ...]:
             data = read_small(file, _LONGEST_FILE)
         except (OSError, ValueError, DynadiagError):
             continue
-        found.append(Source(project_path(str(file), run), data.decode("utf-8", "replace")))
+        found.append(Source(project_path(str(file), run), data.decode("utf-8", "replace"), file.resolve()))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from dynadiag.files import read_small
 from dynadiag.record.project import refuse_unknown
 from dynadiag.sweep.inside.subject import SUITES
 
-VERBS = ("run", "explain", "parity", "bench", "fix")
+VERBS = ("run", "explain", "parity", "bench", "fix", "start", "numerics")
 """What can be done with a subject; `run` runs it and looks at how it ended."""
 EXPLAIN_OPTIONS = ("--cost", "--no-probe", "--no-pictures")
 """The options of `explain` that a matrix may give to all its tasks."""

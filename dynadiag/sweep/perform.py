@@ -32,7 +32,7 @@ _GRACE_S = 20.0
 _LONGEST_REPORT = 256 << 20
 _TAIL_BYTES = 1 << 16
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
-_RESULTS = {"parity": "parity.json", "bench": "bench.json", "fix": "fix.json", "minify": "minify.json"}
+_RESULTS = {verb: f"{verb}.json" for verb in ("parity", "bench", "fix", "minify", "start", "numerics")}
 """The file with the result of a verb whose exit status 1 is its verdict and no failure."""
 _INNER = re.compile(r": got (\w+\(.{,400}?\)) (?:Hint|Developer debug context): ")
 OUTPUT = "output.txt"
@@ -99,11 +99,11 @@ def _command(task: Task, folder: Path, limits: Limits) -> list[str]:
         return [task.arm.python, script, *rest]
     if task.verb == "explain":
         return [*own, "--quiet", "--python", task.arm.python, "--timeout", str(limits.timeout_s), *task.options, script, *rest]
-    if task.verb == "parity":
+    if task.verb in ("parity", "start"):
         return [*own, "--python", task.arm.python, script, *rest]
     if task.verb == "minify":
         return [*there, "--quiet", "--jobs", "1", script, *rest]
-    return [*there, script, *rest] if task.verb == "fix" else [*there, script, "--", *rest]
+    return [*there, script, *rest] if task.verb in ("fix", "numerics") else [*there, script, "--", *rest]
 
 
 def _run(command: list[str], task: Task, stream: Any, limits: Limits, gpus: tuple[str, ...] | None, given_up: Callable[[], bool]) -> _Ended:
@@ -286,7 +286,7 @@ def _row(task: Task, ended: _Ended, report: dict[str, Any] | None, *, status: St
 
 
 def _verdict(verb: str, result: dict[str, Any] | None) -> str | None:
-    """What `parity`, `bench`, `fix` or `minify` found, in a few words."""
+    """What a verb other than `explain` found, in a few words."""
     if result is None:
         return None
     if verb == "bench":
@@ -298,6 +298,10 @@ def _verdict(verb: str, result: dict[str, Any] | None) -> str | None:
     if verb == "minify":
         proven = "proven" if result.get("proven") else "not proven"
         return f"{result.get('kind')}: {_size(result.get('size_before'))} to {_size(result.get('size_after'))}, {proven}"
+    if verb == "start":
+        return f"{result.get('missed')} of {len(result.get('compilations') or ())} compilations not warm"
+    if verb == "numerics":
+        return ", ".join(f"{summary.get(name)} {word}" for name, word in _NUMERICS.items())
     if verb == "fix":
         return f"{summary.get('cured')} of {summary.get('findings')} cured"
     return (
@@ -305,6 +309,9 @@ def _verdict(verb: str, result: dict[str, Any] | None) -> str | None:
         if verb == "parity"
         else None
     )
+
+
+_NUMERICS = {"faults": "faults", "rounding": "within rounding", "equal": "equal", "skipped": "not compared"}
 
 
 def _size(size: Any) -> str:

@@ -50,8 +50,8 @@ class Finding:
 class TaskRow:
     """What came of one task. Seconds of the task's processes; `memory_mb` of them together, as seen every half second.
 
-    `verdict` is that of `parity`, `bench` and `fix`, whose exit status is 1 for a bad one. The counts are those of `report.json`, None
-    where the verb has none or no report came of it. `gpus` are the ids of those that the task had for itself.
+    `verdict` is that of verbs other than `run` and `explain`, whose exit status is 1 for a bad one. The counts are those of `report.json`,
+    None where the verb has none or no report came of it. `gpus` are the ids of those that the task had for itself.
     """
 
     key: Annotated[str, "a digest of subject, arm, verb and versions; also the name of the task's folder"]
@@ -61,7 +61,7 @@ class TaskRow:
     verb: str
     status: Status
     reason: str | None = None
-    verdict: Annotated[str | None, "of parity, bench and fix"] = None
+    verdict: Annotated[str | None, "of verbs other than run and explain"] = None
     settings: Annotated[dict[str, Any], "what the arm sets"] = field(default_factory=dict)
     dynadiag: str | None = None
     torch: str | None = None

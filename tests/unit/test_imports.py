@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "runs": {"errors", "model", "record", "trace"},
     "report": {"errors", "model", "trace", "facts", "passes", "advice"},
     "diff": {"errors", "graphs", "model", "trace", "facts", "render"},
-    "start": {"diff", "errors", "facts", "files", "graphs", "model", "record", "render", "trace"},
+    "start": {"capture", "changes", "diff", "errors", "facts", "files", "graphs", "model", "record", "render", "scratch", "trace"},
     "gate": {"errors", "files", "model", "record", "facts", "runs", "render"},
     "graphs": {"children", "errors", "json_lines", "model", "trace"},
     "render": {"errors", "graphs", "json_lines", "masking", "files", "model", "trace", "facts", "changes", "rules"},
@@ -395,7 +395,9 @@ def test_reading_a_recording_imports_no_torch_and_nothing_that_few_recordings_ne
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("module", ["dynadiag.bench.inside.main", "dynadiag.capture.script_capture", "dynadiag.record.inside"])
+@pytest.mark.parametrize(
+    "module", ["dynadiag.bench.inside.main", "dynadiag.capture.script_capture", "dynadiag.record.inside", "dynadiag.start.edited_program"]
+)
 def test_what_runs_a_script_leaves_the_import_of_torch_to_it(module):
     """A variable that the script sets first (OMP_NUM_THREADS, TORCHINDUCTOR_...) would come too late."""
     done = run_python(f"import sys, {module}; print('torch' in sys.modules)")

@@ -53,8 +53,11 @@ def test_a_client_lists_and_calls_the_tools(tmp_path):
         ("rule", {"codes": ["XX1"]}),
         ("minify", {"target": "missing.py"}),
         ("fix", {"target": "missing.py"}),
+        ("start", {"target": "run"}),
+        ("start", {"target": "run", "newer": "noisy.py"}),
+        ("numerics", {"target": "run"}),
     )
-    assert set(tools) == {"explain", "rule", "graph", "fix", "minify", "check"}
+    assert set(tools) == {"explain", "rule", "graph", "fix", "minify", "check", "start", "numerics"}
     assert tools["rule"].annotations.read_only_hint and not tools["fix"].annotations.read_only_hint
     read, ran, graph, fix, minified, rule, check, *errors = answers
     assert "GB0059" in read.content[0].text and read.structured_content["findings"][0]["code"] == "GB0059"
@@ -68,9 +71,10 @@ def test_a_client_lists_and_calls_the_tools(tmp_path):
     assert rule.structured_content["rules"][0]["code"] == "GB0059" and "GB0059" in rule.content[0].text
     assert check.structured_content["exit_status"] == 1 and not check.is_error
     assert re.match(r"\S+:5: GB0059 Graph break: .*\n(.*\n)*dynadiag: check: 2 failed", check.content[0].text)
-    assert [answer.is_error for answer in errors] == [True] * 6
+    assert [answer.is_error for answer in errors] == [True] * 9
     said = [answer.content[0].text for answer in errors]
     assert "contains no text of 'g9'" in said[0] and "no such file or folder: missing.py" in said[1] and "'--help' is no script" in said[2]
+    assert "two recordings" in said[6] and "noisy.py is no run and no log" in said[7] and "takes the script" in said[8]
     assert len(list((tmp_path / "dynadiag-runs").glob("0*"))) == 2  # of `explain` and `minify`: nothing is left of calls that were refused
 
 

@@ -253,6 +253,32 @@ def test_a_task_gets_gpus_of_its_own(tmp_path, monkeypatch):
     assert all(one[1] + one[2] <= two[1] + 0.002 for one, two in itertools.pairwise(spans) if one[0] == two[0])  # never shared
 
 
+def test_rows_of_start_and_numerics_have_their_verdicts(tmp_path, monkeypatch):
+    """Their exit status 1 is a verdict and no failure."""
+    results = {
+        "start": '{"missed": 1, "compilations": [{}, {}]}',
+        "numerics": '{"summary": {"faults": 1, "rounding": 2, "equal": 0, "skipped": 0}}',
+    }
+    commands = []
+
+    def answering(task, folder, limits):
+        commands.append(command(task, folder, limits))
+        write = f"folder.mkdir(); (folder / '{task.verb}.json').write_text('{results[task.verb]}'); raise SystemExit(1)"
+        return [sys.executable, "-c", f"import pathlib; folder = pathlib.Path({str(folder)!r}); {write}"]
+
+    command = perform._command
+    monkeypatch.setattr(perform, "_command", answering)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "m.toml").write_text('verbs = ["start", "numerics"]\n[subjects]\nscripts = ["train.py 3"]\n')
+    state = run(tmp_path / "m.toml", tmp_path / "out")
+    assert {row.verb: (row.status, row.verdict) for row in state.rows} == {
+        "start": ("done", "1 of 2 compilations not warm"),
+        "numerics": ("done", "1 faults, 2 within rounding, 0 equal, 0 not compared"),
+    }
+    assert sorted(words[3] for words in commands) == ["numerics", "start"]
+    assert all("--out" in words and words[-1] == "3" for words in commands)
+
+
 @pytest.mark.parametrize(
     ("changed", "tone"),
     [

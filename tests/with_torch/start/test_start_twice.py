@@ -25,23 +25,27 @@ print("the program's own line")
 """
 
 
-def started(folder, names):
+def started(folder, names, *options):
     """What the verb says of two starts of the program, as JSON."""
     (folder / "mix.py").write_text(PROGRAM.replace("{NAMES}", names))
-    command = [sys.executable, "-m", "dynadiag", "start", "--format", "json", "-o", "start.json", "mix.py"]
+    command = [sys.executable, "-m", "dynadiag", "start", *options, "--format", "json", "-o", "start.json", "mix.py"]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout.count("the program's own line") >= 2, done.stderr
     return done.returncode, json.loads((folder / "start.json").read_text())
 
 
-def test_a_program_that_follows_a_set_is_cold_and_the_set_is_named(tmp_path):
-    status, found = started(tmp_path, '{"a", "b", "c"}')
+def test_a_program_that_follows_a_set_is_cold_and_the_set_is_named_and_sorted(tmp_path):
+    status, found = started(tmp_path, '{"a", "b", "c"}', "--cure")
     (compilation,) = found["compilations"]
     assert (status, found["missed"]) == (1, 1)
     (cause,) = {one["kind"]: one for one in compilation["causes"]}.values()
     assert cause["kind"] == "hash_order" and "PYTHONHASHSEED" in cause["what"]
     assert cause["place"]["file"].endswith("mix.py") and "x @ left" in cause["place"]["source"]
+    cured = found["cured"]
+    assert (cured["missed"], cured["why_not"], [one["cured"] for one in cured["changes"]]) == (0, None, [True])
+    assert '+    for name in sorted({"a", "b", "c"}):' in (tmp_path / cured["patch"]).read_text().splitlines()
+    assert "sorted" not in (tmp_path / "mix.py").read_text()
 
 
 def test_the_same_program_with_a_list_is_warm(tmp_path):
