@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dynadiag.advice.recompile_ideas import recompile_ideas
-from dynadiag.changes.before_call import before_call
+from dynadiag.changes.before_call import before_call, read_before_call
 from dynadiag.changes.both_sides import both_sides
 from dynadiag.changes.break_context import BreakContext, break_context_of
 from dynadiag.changes.compiled_function import compiled_function
@@ -25,7 +25,6 @@ from dynadiag.facts.failed_attempts import failed_dynamic
 from dynadiag.facts.user_frames import entry_stack
 from dynadiag.model import codes
 from dynadiag.model.clauses import Clause, Unadvised
-from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, Finding, GraphBreak, Recompile, Transition, distinct_advice
 from dynadiag.model.run import Run
 
@@ -98,8 +97,7 @@ def _static_sizes(finding: Finding, run: Run) -> Iterator[Advice]:
     failed = [frame for name in finding.evidence if name in failed_dynamic(run) and (frame := run.frame(name)) is not None]
     if not failed:
         return
-    own = Location(failed[0].file or "", failed[0].line, failed[0].name)
-    compiled = compiled_function((*entry_stack(failed[0]), own), run)
+    compiled = compiled_function(entry_stack(failed[0]), run)
     call = None if compiled is None else compiled.compile_call
     before = after = None
     if compiled is not None and call is not None and not compiled.decorated:
@@ -131,6 +129,8 @@ def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
         yield from keep_tensor(context.line, place)
     if compiled is not None:
         yield from defer_effect(compiled)
+        if place is not None and category == "scalar read":
+            yield from read_before_call(context.line, place, compiled)
         if place is not None and context.returns:
             yield from plain_loop(place, compiled)
     yield from smaller

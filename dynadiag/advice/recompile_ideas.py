@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dynadiag.changes.compiled_function import CompiledFunction, compiled_function
 from dynadiag.changes.defer_effect import defer_effect
+from dynadiag.changes.plain_loop import counted_loop
 from dynadiag.facts.guard_sources import root_name
 from dynadiag.facts.statements import recorded_functions
 from dynadiag.facts.user_frames import entry_stack, is_own_file, resume_line
@@ -26,6 +27,8 @@ CURE_BREAK = "cure-break-first"
 AS_TENSOR = "number-as-tensor"
 IN_BUFFER = "number-in-buffer"
 NO_CACHE = "no-cache-by-size"
+CALL_FIRST = "call-before-threads"
+KEPT_STATIC = "size-kept-static"
 _OUTSIDE = frozenset(("length", "condition"))
 _LENGTH = re.compile(r"^len\((.+)\)$")
 _NUMBER = re.compile(r"-?(?:\d|inf|nan)")
@@ -49,8 +52,7 @@ def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Itera
 
 
 def _compiled(frame: Frame, run: Run) -> CompiledFunction | None:
-    own = () if frame.file is None else (Location(frame.file, frame.line, frame.name),)
-    return compiled_function((*(entry_stack(frame)), *own), run)
+    return compiled_function(entry_stack(frame), run)
 
 
 def _of_row(row: Transition, frame: Frame, compiled: CompiledFunction | None, run: Run) -> Iterator[Advice]:
@@ -63,7 +65,15 @@ def _of_row(row: Transition, frame: Frame, compiled: CompiledFunction | None, ru
     if row.kind == "value" and _is_number(row) and not (row.became_dynamic and len(row.recompiles) < 2):
         yield from _number(row, frame, compiled, written)
     elif row.kind == "size":
-        yield from _cached_by_size(frame, run)
+        cached = list(_cached_by_size(frame, run))
+        yield from cached or _kept_static(row)
+    elif row.kind == "unexpected":
+        yield Advice(
+            slug=CALL_FIRST,
+            text=f"Call `{frame.name}` once, with inputs of each kind, before the threads start that call it together: they wait for one "
+            "compilation, and then each compiles what the first has made already",
+            how_sure="idea",
+        )
 
 
 def _is_number(row: Transition) -> bool:
@@ -71,6 +81,8 @@ def _is_number(row: Transition) -> bool:
 
 
 def _number(row: Transition, frame: Frame, compiled: CompiledFunction | None, written: list[tuple[Place, Location]]) -> Iterator[Advice]:
+    if compiled is not None and compiled.name.rpartition(".")[2] == frame.name:
+        yield from counted_loop(row.source, compiled)
     root = root_name(row.source)
     values = ", ".join(row.values[:3])
     if root is not None and "." not in row.source and "[" not in row.source:
@@ -95,6 +107,16 @@ def _number(row: Transition, frame: Frame, compiled: CompiledFunction | None, wr
             f"`self.{attribute} = torch.tensor({_first(row)})`), here "
             f"`self.{attribute}.add_(...)`, `copy_` or `fill_`; write an `if` on it as `torch.where`. Or count outside of the compiled "
             f"function",
+            how_sure="idea",
+        )
+    elif not written and "." in row.source and "[" not in row.source:
+        owner, _, attribute = row.source.rpartition(".")
+        yield Advice(
+            slug=IN_BUFFER,
+            text=f"`{row.source}` is a Python number that is compiled in ({values}). Where the function only computes with it, keep it "
+            f'in a tensor: `{owner}.{attribute} = torch.tensor({_first(row)})`, in a module `register_buffer("{attribute}", ...)`. '
+            f"Where each of a few objects has its own, set `torch._dynamo.config.recompile_limit` to their number: compiled code is "
+            f"shared by all objects of a class",
             how_sure="idea",
         )
 
@@ -128,6 +150,19 @@ def _writes(statement: ast.stmt, last: str, *, plain: bool) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AugAssign) else []
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
     return any(isinstance(part, ast.Attribute) and part.attr == last for part in parts) and not plain
+
+
+def _kept_static(row: Transition) -> Iterator[Advice]:
+    """What keeps a size fixed, where no recorded line shows it: torch makes a size dynamic at its first change."""
+    if row.became_dynamic or not (row.limit_hit or len(row.recompiles) > 1) or row.values[:1] in (("0",), ("1",)):
+        return
+    yield Advice(
+        slug=KEPT_STATIC,
+        text=f"torch makes a size dynamic when it has changed once, so something keeps `{row.source}` fixed. Look for `dynamic=False`, "
+        "`mark_static`, a parameter (its sizes are static unless `torch._dynamo.config.force_parameter_static_shapes = False`), and for "
+        "code that needs the number itself: `range`, `int`, a key of a dictionary",
+        how_sure="idea",
+    )
 
 
 def _cached_by_size(frame: Frame, run: Run) -> Iterator[Advice]:

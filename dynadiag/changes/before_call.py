@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dynadiag.changes.compiled_function import CompiledFunction
 from dynadiag.facts.wording import listed, short_place
 from dynadiag.model.report import Advice
-from dynadiag.source.line import dotted
+from dynadiag.source.line import SourceLine, dotted, root_of
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import is_of_torch
 from dynadiag.source.tree import calls_in, nodes_of, reads_in
+from dynadiag.source.uses import scalar_calls
 
 BEFORE = "before-call"
 _DRAWS = re.compile(
@@ -56,6 +57,29 @@ def before_call(place: Place, compiled: CompiledFunction | None) -> Iterator[Adv
             "wait with `torch.cuda.synchronize()` before each reading",
             how_sure="idea",
         )
+
+
+def read_before_call(line: SourceLine, place: Place, compiled: CompiledFunction) -> Iterator[Advice]:
+    """Give the compiled function the number, where what it is read from comes from outside as it is."""
+    statement = place.statement()
+    if statement is None or compiled.place.node is not place.node:
+        return
+    inside = {node.target.id: dotted(node.iter) for node in nodes_of(ast.comprehension, statement) if isinstance(node.target, ast.Name)}
+    read = [call.args[0] if call.args else call.func for call in scalar_calls(line)]
+    read += [node.slice for node in line.nodes if isinstance(node, ast.Subscript) and not read and not place.is_tensor(node.value)]
+    names = [root_of(node) for node in read]
+    given = list(dict.fromkeys(inside.get(name) or name for name in names if name is not None))
+    if not given or any(name not in place.parameters or name in place.index.stores for name in given):
+        return
+    where = "" if compiled.call is None else f" ({short_place(compiled.call)})"
+    several = " as a list, `.tolist()`," if inside else ""
+    yield Advice(
+        slug=BEFORE,
+        text=f"{listed([f'`{name}`' for name in given], limit=3)} comes from outside as it is: read the number there, before the "
+        f"call{where}, and give `{compiled.name}` that number{several} instead of the tensor. Check how many values there are: what Python "
+        "has to know, as an index or a bound, is compiled for each of them",
+        how_sure="idea",
+    )
 
 
 def _drawn_before(place: Place, statement: ast.stmt) -> list[ast.Call]:

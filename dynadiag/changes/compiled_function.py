@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dynadiag.facts.statements import recorded_function
+from dynadiag.facts.statements import function_with_decorators
 from dynadiag.facts.user_frames import is_own_file
 from dynadiag.model.location import Location
 from dynadiag.model.run import CompileCall, Run
-from dynadiag.source.line import SourceLine, dotted
+from dynadiag.source.line import SourceLine, dotted, parse_line
 from dynadiag.source.place import Place, function_around, line_at
 from dynadiag.source.seen import with_given
 
@@ -49,11 +49,13 @@ class CompiledFunction:
     @property
     def options(self) -> tuple[str, ...] | None:
         """What else `torch.compile` is given, as it is written; None where the line does not show it."""
-        if self.compile_call is None:
-            return () if self.line.code == "@torch.compile" else None
-        return tuple(
-            self.line.text(word) if word.arg is None else f"{word.arg}={self.line.text(word.value)}" for word in self.compile_call.keywords
-        )
+        if self.line.code == "@torch.compile":
+            return ()
+        line = parse_line(self.line.code.removeprefix("@")) if self.decorated else self.line
+        call = next((call for call in line.calls("torch.compile") if call.args or self.decorated), None)
+        if call is None:
+            return None
+        return tuple(line.text(word) if word.arg is None else f"{word.arg}={line.text(word.value)}" for word in call.keywords)
 
     @cached_property
     def entering(self) -> ast.Call | None:
@@ -83,11 +85,12 @@ class CompiledFunction:
 def compiled_function(stack: Sequence[Location], run: Run) -> CompiledFunction | None:
     """The outermost function on a stack that a recorded call of `torch.compile` was given."""
     for at, location in enumerate(stack):
-        source = None if location.line is None else recorded_function(location.file, location.line, run)
-        if source is None or not is_own_file(location.file, run):
+        source = function_with_decorators(location, run)
+        if source is None or location.line is None or not is_own_file(location.file, run):
             continue
         made = next((call for call in run.compile_calls if _compiles(call, source.name, location.file)), None)
-        place = with_given(function_around(run, location.file, location.line), location, run)
+        row = max(location.line, source.line)
+        place = with_given(function_around(run, location.file, row), replace(location, line=row), run)
         if made is None or place is None:
             continue
         before = next((one for one in reversed(stack[:at]) if is_own_file(one.file, run)), None)

@@ -1,4 +1,4 @@
-"""A loop that ends when a tensor says so, left in Python, with its body compiled as a function of its own: an idea."""
+"""A loop that a tensor ends, or that a changing number counts, left in Python, its body compiled as a function of its own: an idea."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dynadiag.changes.compiled_function import CompiledFunction
 from dynadiag.facts.wording import listed
 from dynadiag.model.report import Advice
+from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.tree import holds, nodes_of, reads_in
 
@@ -21,16 +22,27 @@ def plain_loop(place: Place, compiled: CompiledFunction) -> Iterator[Advice]:
     ends = isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return)
     if loop is None or statement not in loop.body or not ends:
         return
-    body = loop.body[: loop.body.index(statement)]
-    if not body or any(holds(one, ast.Return, ast.Break, ast.Continue, ast.Yield, ast.Await) for one in body):
+    at = loop.body.index(statement)
+    yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], "since a value ends it")
+
+
+def counted_loop(number: str, compiled: CompiledFunction) -> Iterator[Advice]:
+    """The body of the loop that turns as often as a number says, which torch unrolls for each number anew."""
+    place = compiled.place
+    for loop in place.nodes(ast.For):
+        counts = isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range"
+        if counts and any(dotted(node) == number for node in ast.walk(loop.iter)):
+            yield from _compiled_iteration(place, compiled, loop.body, [], f"since torch unrolls it for each value of `{number}`")
+
+
+def _compiled_iteration(place: Place, compiled: CompiledFunction, body: list[ast.stmt], rest: list[ast.stmt], why: str) -> Iterator[Advice]:
+    if not body or any(holds(statement, ast.Return, ast.Break, ast.Continue, ast.Yield, ast.Await) for statement in body):
         return
     bound = [node.id for node in nodes_of(ast.Name, *body) if isinstance(node.ctx, ast.Store)]
     made = list(dict.fromkeys(bound))
     function = set(place.index.stores) | set(place.index.arguments)
     given = sorted(name for name in reads_in(*body) if name in function and (name not in bound or _is_read_first(body, name)))
-    behind = {
-        node.id for one in (statement, *loop.body[loop.body.index(statement) :], *place.node.body) for node in nodes_of(ast.Name, one)
-    }
+    behind = {node.id for statement in (*rest, *place.node.body) for node in nodes_of(ast.Name, statement)}
     results = [name for name in made if name in behind]
     if not results or not given:
         return
@@ -40,7 +52,7 @@ def plain_loop(place: Place, compiled: CompiledFunction) -> Iterator[Advice]:
     decorator = f"@torch.compile({', '.join(options)})" if options else "@torch.compile"
     yield Advice(
         slug=PLAIN_LOOP,
-        text=f"Leave the loop of `{compiled.name}` in plain Python, since a value ends it: remove "
+        text=f"Leave the loop of `{compiled.name}` in plain Python, {why}: remove "
         f"`{compiled.line.code or 'torch.compile'}`, compile "
         f"what one iteration computes, and write `{', '.join(results)} = one_iteration({', '.join(given)})` for "
         f"{listed([f'`{row.strip()}`' for row in rows], limit=3)}",

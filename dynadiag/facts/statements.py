@@ -19,6 +19,7 @@ from dynadiag.model.run import Run, SourceFunction
 
 _LONGEST_LINE = 2_000
 _DEEPEST = 60
+_MOST_DECORATORS = 8
 _LINES_OF_STATEMENT = 40
 _STRING_OR_COMMENT = re.compile(r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\#.*""", re.DOTALL)
 _OWNER = frozenset({"self", "cls"})
@@ -111,6 +112,20 @@ def recorded_function(file: str, line: int, run: Run) -> SourceFunction | None:
         if line < functions[at].line + functions[at].text.count("\n") + 1:
             return functions[at]
     return None
+
+
+def function_with_decorators(location: Location, run: Run) -> SourceFunction | None:
+    """The recorded function around a location; where that is a line of decorators, at which its code begins, the decorated one."""
+    if location.line is None:
+        return None
+    found = recorded_function(location.file, location.line, run)
+    name = (location.function or "").rpartition(".")[2]
+    if found is not None and found.name.rpartition(".")[2] == name:
+        return found
+    starts, functions = _functions_by_file(run).get(location.file, ((), ()))
+    after = functions[bisect_right(starts, location.line) :]
+    decorated = next((each for each in after if each.line - location.line <= _MOST_DECORATORS), None)
+    return decorated if decorated is not None and decorated.name.rpartition(".")[2] == name else found
 
 
 def recorded_functions(file: str, run: Run) -> Sequence[SourceFunction]:

@@ -56,6 +56,14 @@ _NOTHING_TITLES = {
 }
 
 
+def _nothing_title(slug: str, run: Run) -> str:
+    if run.info.running:
+        return "Nothing was compiled so far"
+    if slug not in _NOTHING_TITLES and (run.info.killed or run.info.unended):
+        return "Nothing was compiled before the recording ended"
+    return _NOTHING_TITLES.get(slug, "Nothing was compiled: the whole program ran eagerly")
+
+
 def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
     nothing = nothing_compiled(run)
     if nothing is None:
@@ -66,7 +74,7 @@ def _nothing(run: Run, entries: Sequence[Fallback]) -> Iterable[Finding]:
         fingerprint=fingerprint(Subject(codes.NOTHING_COMPILED, nothing.where, nothing.slug), run),
         code=codes.NOTHING_COMPILED,
         severity=codes.severity_of(codes.NOTHING_COMPILED),
-        title=_NOTHING_TITLES.get(nothing.slug, "Nothing was compiled: the whole program ran eagerly"),
+        title=_nothing_title(nothing.slug, run),
         where=nothing.where,
         clauses=(Happened(capital(nothing.reason)),),
         fix=fix or _of_all(entries),

@@ -94,6 +94,10 @@ def _never_imported(run: Run) -> Nothing | None:
         return None
     if (early := _ended_early(run, "torch was imported")) is not None:
         return early
+    if run.info.running:
+        return Nothing("not-yet", "torch is not imported yet", None, None)
+    if run.info.killed or run.info.unended:
+        return Nothing("not-yet", "the recording was over before torch was imported", None, None)
     return Nothing(
         "no-torch",
         "no import of torch was seen: the program does not use it, or runs in a Python that dynadiag could not record",

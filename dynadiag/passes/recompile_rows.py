@@ -39,7 +39,7 @@ def _lines(run: Run) -> Mapping[tuple[str, str], Location]:
 # `get_and_maybe_log_recompilation_reasons` (torch/_dynamo/guards.py, 2.11 to 2.15) calls it a bug; threads at the compile lock do it too.
 _UNEXPECTED = (
     "torch names no guard that failed: all of them pass when it checks again, as happens when another thread compiled the same code "
-    "meanwhile (one call before the threads start avoids that); in a single-threaded program this is a bug in torch"
+    "meanwhile; in a single-threaded program this is a bug in torch"
 )
 
 

@@ -16,6 +16,7 @@ from dynadiag.report import build
 
 FILE = "/home/me/train.py"
 READ, BRANCH, SHAPE, OTHER = "GB0124", "GB0170", "GB0036", "GB0156"
+TYPES = {READ: "Unsupported Tensor.item() call with capture_scalar_outputs=False"}
 
 
 def location(text, row, function):
@@ -39,7 +40,15 @@ def recorded(text, gb_id, broken, called=None):
     stack.append(location(text, row, inside.name))
     sources = {node: "\n".join(rows[node.lineno - 1 : node.end_lineno]) for node in functions}
     event = BreakEvent(
-        frame="f0", attempt=0, gb_id=gb_id, gb_type="?", explanation="", hints=(), context="", stack=tuple(stack), torch_frame=stack[-1]
+        frame="f0",
+        attempt=0,
+        gb_id=gb_id,
+        gb_type=TYPES.get(gb_id, "?"),
+        explanation="",
+        hints=(),
+        context="",
+        stack=tuple(stack),
+        torch_frame=stack[-1],
     )
     return Run(
         info=RunInfo(),
@@ -54,6 +63,14 @@ def recorded(text, gb_id, broken, called=None):
         functions=tuple(SourceFunction(FILE, node.lineno, node.name, source) for node, source in sources.items()),
         blocks={(FILE, node.lineno): source for node, source in sources.items()},
     )
+
+
+def varied(source, kind, values, **changed):
+    row = Transition(
+        frame_name="f", own_frame=None, source=source, kind=kind, values=values, recompiles=("r0", "r1"),
+        entries=3, limit=8, limit_hit=False, became_dynamic=False, why=None,
+    )  # fmt: skip
+    return replace(row, **changed)
 
 
 def ideas(text, gb_id, broken, called=None):
@@ -328,10 +345,57 @@ def test_what_a_part_of_a_function_appends_is_done_behind_the_call_though_a_brea
     text = 'def f(x):\n    y = x[x > 0]\n    stats["loss"].append(y.sum())\n    return y\n\nstep = torch.compile(f)\nout = step(x)\n'
     run = recorded(text, SHAPE, "y = x[")
     part = replace(run.frames[0], id="f1", name="torch_dynamo_resume_in_f_at_2", line=2, callers=run.breaks[0].stack[:1])
-    row = Transition(
-        frame_name=part.name, own_frame=None, source="len(stats['loss'])", kind="length", values=("1", "2"), recompiles=("r0",),
-        entries=2, limit=8, limit_hit=False, became_dynamic=False, why=None,
-    )  # fmt: skip
+    row = varied("len(stats['loss'])", "length", ("1", "2"), frame_name=part.name)
     first, *rest = recompile_ideas([row], part, replace(run, frames=(run.frames[0], part)))
     assert first.slug == "defer-effect" and "stats" in first.text
     assert [idea.slug for idea in rest] == ["cure-break-first"]
+
+
+COUNTED = """@torch.compile(backend="eager")
+def f(x):
+    for _ in range(cfg.steps):
+        x = x * scale
+    return x
+
+f(x)
+"""
+
+
+def test_a_loop_that_a_changing_number_counts_stays_in_python():
+    run = recorded(COUNTED, OTHER, "for _")
+    frame = replace(run.frames[0], line=1, callers=run.breaks[0].stack[:1])  # code begins at its first decorator
+    found = next(iter(recompile_ideas([varied("cfg.steps", "value", ("2", "3", "4"))], frame, run)))
+    assert found.slug == "plain-loop"
+    assert found.after == '@torch.compile(backend="eager")\ndef one_iteration(x):\n    x = x * scale\n    return x'
+
+
+@pytest.mark.parametrize(
+    ("row", "slug", "words"),
+    [
+        (varied("self.attn.depth", "value", ("7",)), "number-in-buffer", "`self.attn.depth = torch.tensor(7)`"),
+        (varied("x.size(0)", "size", ("12", "20")), "size-kept-static", "`dynamic=False`"),
+        (varied("x.size(0)", "size", ("12", "20"), became_dynamic=True), None, ""),
+        (varied("x.size(0)", "size", ("1", "20")), None, ""),
+        (varied("a reason that torch does not name", "unexpected", ()), "call-before-threads", "before the threads start"),
+    ],
+)
+def test_what_varies_without_a_line_that_shows_why_has_what_to_look_for(row, slug, words):
+    run = recorded("def f(x):\n    return x + 1\n\nstep = torch.compile(f)\nout = step(x)\n", OTHER, "return")
+    found = list(recompile_ideas([row], run.frames[0], run))
+    assert [idea.slug for idea in found] == ([] if slug is None else [slug])
+    assert all(words in idea.text and idea.how_sure == "idea" for idea in found)
+
+
+@pytest.mark.parametrize(
+    ("body", "broken", "words"),
+    [
+        ("    y = x + 1\n    t = tables[i]\n    return y @ t", "t = ", "`i` comes from outside as it is"),
+        ("    parts = [x[: int(n)] for n in lengths]\n    return parts", "parts", "give `f` that number as a list, `.tolist()`,"),
+        ("    i = i + 1\n    t = tables[i]\n    return t", "t = ", None),
+        ("    n = x.sum().item()\n    return x[:n]", "n = ", None),
+    ],
+)
+def test_a_number_of_an_argument_is_read_where_it_comes_from(body, broken, words):
+    text = f"def f(x, i, lengths):\n{body}\n\nstep = torch.compile(f)\nout = step(x, i, n)\n"
+    found = ideas(text, READ, broken).get("before-call")
+    assert (found is None) if words is None else (words in found.text and "train.py:" in found.text)

@@ -360,6 +360,23 @@ def test_a_program_that_could_not_be_seen_is_not_said_to_run_eager():
     assert "-I" in finding.fix[0].text and "dynadiag.observe" in finding.fix[0].text
 
 
+@pytest.mark.parametrize(
+    ("state", "title", "words"),
+    [
+        ("running", "Nothing was compiled so far", "torch is not imported yet"),
+        ("killed", "Nothing was compiled before the recording ended", "was over before torch was imported"),
+        ("unended", "Nothing was compiled before the recording ended", "was over before torch was imported"),
+    ],
+)
+def test_a_program_that_has_not_come_to_torch_is_not_taken_for_one_without_it(state, title, words):
+    run = Run(info=RunInfo(command=("python", "train.py"), **{state: True}))
+    (finding,) = find_fallbacks(run).findings
+    assert finding.title == title and words in finding.why and not finding.fix
+    called = _empty(compile_calls=(CALL,))
+    (finding,) = find_fallbacks(replace(called, info=replace(called.info, **{state: True}))).findings
+    assert finding.title == title
+
+
 def test_the_environment_variable_counts_only_when_it_is_1(maker):
     maker.frame("step", line=1)
     run = maker.run()
