@@ -84,7 +84,7 @@ def _ideas(finding: Finding, parts: Parts, run: Run) -> Iterator[Advice]:
         return
     sites = _in_order(parts.breaks[name] for name in finding.evidence if name in parts.breaks)
     for site in sites[:1]:
-        yield from _for_break(break_context_of(site, run), site.category)
+        yield from _for_break(break_context_of(site, run), site)
     recompiles = _in_order(parts.recompiles[name] for name in finding.evidence if name in parts.recompiles)
     frame = run.frame(recompiles[0].frame) if recompiles and not sites else None
     if frame is not None:
@@ -114,7 +114,7 @@ def _static_sizes(finding: Finding, run: Run) -> Iterator[Advice]:
     )
 
 
-def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
+def _for_break(context: BreakContext, site: GraphBreak) -> Iterator[Advice]:
     place = context.place or context.around
     compiled = compiled_function(context.event.stack, context.run)
     smaller = () if compiled is None else tuple(compile_called(compiled, context.run, torch=context.torch))
@@ -129,9 +129,9 @@ def _for_break(context: BreakContext, category: str) -> Iterator[Advice]:
         yield from keep_tensor(context.line, place)
     if compiled is not None:
         yield from defer_effect(compiled)
-        if place is not None and category == "scalar read":
+        if place is not None and site.category == "scalar read":
             yield from read_before_call(context.line, place, compiled)
-        if place is not None and context.returns:
-            yield from plain_loop(place, compiled)
+        if place is not None and (context.returns or site.skipped_frames):
+            yield from plain_loop(place, compiled, skipped=bool(site.skipped_frames))
     yield from smaller
-    yield from option_ideas(context, category)
+    yield from option_ideas(context, site.category)

@@ -15,15 +15,20 @@ from dynadiag.source.tree import holds, nodes_of, reads_in
 PLAIN_LOOP = "plain-loop"
 
 
-def plain_loop(place: Place, compiled: CompiledFunction) -> Iterator[Advice]:
-    """The statements of the loop up to the one that decides, as a function that is compiled in place of the whole."""
+def plain_loop(place: Place, compiled: CompiledFunction, *, skipped: bool) -> Iterator[Advice]:
+    """The part of a loop before the statement that decides on its end, or at which Dynamo gives up the function (`skipped`), compiled."""
     statement = place.statement()
-    loop = next((node for node in place.around(place.parent(statement)) if isinstance(node, ast.For | ast.While)), None)
-    ends = isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return)
-    if loop is None or statement not in loop.body or not ends:
+    around = list(place.around(statement))
+    loop = next((node for node in around if isinstance(node, ast.For | ast.While) and node is not statement), None)
+    inside = next((node for node in (statement, *around) if loop is not None and node in loop.body), None)
+    if loop is None or inside is None:
         return
-    at = loop.body.index(statement)
-    yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], "since a value ends it")
+    at = loop.body.index(inside)
+    if inside is statement and isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return):
+        yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], "since a value ends it")
+    elif skipped:
+        why = "since Dynamo does not go on inside of a loop and leaves all of it to Python"
+        yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], why)
 
 
 def counted_loop(number: str, compiled: CompiledFunction) -> Iterator[Advice]:

@@ -14,7 +14,7 @@ from dynadiag.model import codes
 from dynadiag.model.clauses import Effect, Happened, OnProcesses
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location
-from dynadiag.model.report import Cost, Finding, PassResult
+from dynadiag.model.report import Advice, Cost, Finding, PassResult
 from dynadiag.model.run import Run
 from dynadiag.passes.base import Priority
 from dynadiag.source.line import parse_line
@@ -90,12 +90,14 @@ def _drawn_once(run: Run) -> Iterator[Finding]:
                     "Each call of that compiled version uses the same draw and sets Python's generator to the state after it; eager draws "
                     "again"
                 ),
-                Effect(
-                    "Draw before the call and pass the result in: torch compiles one version for each order or choice of other things than "
-                    "tensors"
+            ),
+            fix=(
+                Advice(
+                    slug="draw-before-call",
+                    text="Draw before the call and pass the result in. torch compiles one version for each order or choice of other things "
+                    "than tensors",
                 ),
             ),
-            fix=(),
             cost=Cost(value=float(len(frames)), unit="compilation" if len(frames) == 1 else "compilations", basis="counted"),
             evidence=tuple(frames)[:_MOST_EVIDENCE],
             rank=(float(Priority.RANKS_DIFFER), -float(len(frames))),
@@ -131,10 +133,18 @@ def _finding(place: Location | None, calls: list[tuple[str, Graph]], mark: str, 
             Effect(
                 "It draws from torch's generator: `np.random.seed` has no effect on the numbers, and NumPy's generator does not advance"
             ),
-            Effect("To have NumPy's numbers, draw them before the call and pass them in"),
             *((OnProcesses(who),) if who else ()),
         ),
-        fix=(),
+        fix=(
+            Advice(slug="draw-before-call", text="To have NumPy's numbers, draw them before the call and pass them in as tensors"),
+            # `NumpyVariable.call_function` (torch/_dynamo/variables/misc.py, 2.11 to 2.15); both versions then draw as eager does.
+            Advice(
+                slug="numpy-stream",
+                text="Without a change to the function, let NumPy draw by itself: each draw is then a graph break",
+                after="torch._dynamo.config.use_numpy_random_stream = True",
+                options=("torch._dynamo.config.use_numpy_random_stream",),
+            ),
+        ),
         cost=Cost(value=float(len(calls)), unit="call" if len(calls) == 1 else "calls", basis="counted", remark="nodes of graphs"),
         evidence=graphs,
         rank=(float(Priority.RANKS_DIFFER), -float(len(calls))),

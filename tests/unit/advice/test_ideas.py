@@ -399,3 +399,13 @@ def test_a_number_of_an_argument_is_read_where_it_comes_from(body, broken, words
     text = f"def f(x, i, lengths):\n{body}\n\nstep = torch.compile(f)\nout = step(x, i, n)\n"
     found = ideas(text, READ, broken).get("before-call")
     assert (found is None) if words is None else (words in found.text and "train.py:" in found.text)
+
+
+def test_a_loop_that_dynamo_leaves_to_python_has_its_iteration_compiled():
+    text = "def f(x):\n    out = []\n    for i in range(3):\n        x = x.sin() + i\n        out.append(log(x))\n    return x, out\n\n"
+    run = recorded(f"{text}step = torch.compile(f)\nout = step(x)\n", "GB0098", "out.append")
+    for outcome, expected in (("skipped", "def one_iteration(i, x):\n    x = x.sin() + i\n    return x"), ("broke", None)):
+        skipped = replace(run, frames=(replace(run.frames[0], outcome=outcome),))
+        (finding,) = [finding for finding in build(skipped).findings if finding.severity != "note"]
+        found = next((advice.after for advice in finding.fix if advice.slug == "plain-loop"), None)
+        assert found == expected if expected is None else found is not None and expected in found
