@@ -62,10 +62,10 @@ def _gradients(outputs: Sequence[Any], needing: Sequence[Any]) -> list[torch.Ten
 
 
 def gradients_of_loss(results: Any, wanted: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The gradients of the sum of the results with slowly changing weights, computed in float64; none when no result needs one."""
+    """The gradients of the sum of the results with slowly changing weights, computed in float64; None for each when no result needs one."""
     parts = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point()]
     if not parts or not wanted:
-        return []
+        return [None] * len(wanted)
     loss = torch.stack([(part.double() * weights(part)).sum() for part in parts]).sum()
     return list(torch.autograd.grad(loss, wanted, allow_unused=True))
 

@@ -1,4 +1,6 @@
-"""No slip to another failure: some of the planted cases of `benchmarks/minify_slips.py` (which runs all of them)."""
+"""No slip to another failure, or to another cause of wrong numbers: some of the planted cases of `benchmarks/minify_slips.py` and
+`benchmarks/minify_causes.py` (which run all of them).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchmarks import minify_causes as causes  # noqa: E402
 from benchmarks import minify_slips as slips  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -38,3 +41,16 @@ def test_the_failure_that_was_looked_for_is_the_one_that_is_found(case):
     assert row["slip"] is None
     # The trap was met, and kept apart: as another failure, or as no failure where the machine was to blame.
     assert row["other_failures"] > 0 or case.name.startswith("machine")
+
+
+@pytest.mark.parametrize("name", ["- 8 becomes - 1: another pass", "only one result: a pass then", "pytorch#115261"])
+def test_a_simplification_that_leads_to_another_cause_is_taken_back(name):
+    (case,) = [case for case in (*causes.SLIPS, *causes.REPORTS) if case.name.startswith(name)]
+    row = causes.run_case(case)
+    assert row["slip"] is None and row["taken_back"]
+    assert row["named"] == ("the pass fold_pass of inductor's joint_graph_passes" if case.first.part == causes.FOLD else None)
+
+
+def test_as_many_causes_are_planted_as_the_page_says():
+    names = [case.name for case in (*causes.SLIPS, *causes.REPORTS)]
+    assert len(names) == len(set(names)) and len(causes.SLIPS) >= 40 and len(causes.REPORTS) == 12

@@ -98,7 +98,9 @@ Kind = Literal["compile_error", "runtime_error", "crash", "hang", "oom", "wrong_
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS", "SIGTRAP", "SIGSYS")
 """Signals that end a process by its own fault."""
-SILENT = ("oom", "wrong_result", "wrong_gradient", "wrong_mutation", "nan")
+COMPARED = ("wrong_result", "wrong_gradient", "wrong_mutation", "nan")
+"""Kinds that a comparison with the uncompiled run shows: two faults of one kind look alike."""
+SILENT = ("oom", *COMPARED)
 """Kinds that no exception tells: each graph is looked at."""
 Said = tuple[str, str]
 """The class of an exception without its module, and its normalised message: the same wherever it was raised and caught."""
@@ -325,7 +327,7 @@ def shows(failure: Failure, status: int | None, output: str) -> bool:
         return False
     if failure.kind == "oom":
         return any(sign in output for sign in ("can't allocate memory", "OutOfMemoryError", "MemoryError", "CUDA error: out of memory"))
-    if failure.kind in ("wrong_result", "wrong_gradient", "wrong_mutation", "nan"):
+    if failure.kind in COMPARED:
         return "AssertionError: wrong result" in output
     if failure.message.startswith("CUDA error:"):
         return (gpu_fault(output) or "").startswith(failure.message)

@@ -51,6 +51,11 @@ class Journal:
         self._verdicts[key] = (verdict, remark)
         self._write({"key": key, "verdict": verdict.value, "remark": remark})
 
+    def take_refusals(self, other: Journal) -> None:
+        """Take over what another journal refused: for a search that adopts less than the other did."""
+        refused = {key: said for key, said in other._verdicts.items() if said[0] is not Verdict.INTERESTING}
+        self._verdicts = {**refused, **self._verdicts}
+
     def put_original(self, key: str) -> None:
         """Note what is reduced as interesting, since it was confirmed."""
         if self.get(key) is None:

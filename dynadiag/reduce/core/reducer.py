@@ -142,6 +142,7 @@ class Reducer(Generic[Candidate]):
         ahead: Ahead[Candidate] | None = None,
     ) -> None:
         self.best = original
+        self.adopted = [original]
         self.progress = Progress(best=original)
         self.other_failures: Counter[str] = Counter()
         self.broken_passes: dict[str, str] = {}
@@ -191,6 +192,7 @@ class Reducer(Generic[Candidate]):
         verdict = self.ask(candidate, phase)
         if verdict is Verdict.INTERESTING:
             self.best = self.progress.best = candidate
+            self.adopted.append(candidate)
             self.almost = None
             return True
         if verdict is Verdict.BORING and (self.almost is None or candidate.measure > self.almost.measure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from dynadiag.children.forked import Tell, run_forked
 from dynadiag.reduce.core.failure import Failure
@@ -43,16 +43,19 @@ def find_guilty_layer(candidate: Candidate, setting: Setting, failure: Failure, 
     layers = LAYERS[: LAYERS.index(own)] if own in LAYERS else ("eager", "aot_eager")
     steps: dict[str, str] = {}
     for layer in layers:
-        # Modes and options belong to the backend that the user chose.
-        item = replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
         for _ in range(repeats):
-            steps[layer] = _step(observe_isolated(candidate, item, timeout_s=timeout_s), failure)
+            steps[layer] = _step(observe_isolated(candidate, _in_layer(setting, layer), timeout_s=timeout_s), failure)
             if steps[layer] != "passes":
                 break
         if steps[layer] == "fails":
             return GuiltyLayer(layer=_NAMES[layer], steps=steps)
     steps[own] = "fails"
     return GuiltyLayer(layer=_NAMES.get(own, own), steps=steps)
+
+
+def _in_layer(setting: Setting, layer: str) -> Setting:
+    """Modes and options belong to the backend that the user chose."""
+    return replace(setting, backend=layer, mode=None, options={}, backend_source=None, inner=False)
 
 
 def _step(seen: Observation, failure: Failure) -> str:
@@ -83,6 +86,41 @@ _WORDS = {
 _PASS = "the pass {} of inductor's {}"
 
 
+State = Literal["gone", "there", "unknown"]
+"""Of the failure under a change of the compiler; unknown where something else went wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of the compiler: another `layer`, a `subsystem` left out (or only the parts of it that are called `part`), or options."""
+
+    layer: str | None = None
+    subsystem: str | None = None
+    part: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def describe(self) -> str:
+        """In words."""
+        if self.layer is not None:
+            return f"the back end {self.layer}"
+        if self.options:
+            return ", ".join(f"{config_path(name)} = {value!r}" for name, value in self.options)
+        return f"no {self.part or 'part'} of inductor's {self.subsystem}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Whether the failure of a graph is gone under a change, which can be asked of another graph too. `claimed`: a report says so."""
+
+    change: Change
+    gone: bool
+    claimed: bool = False
+
+    def describe(self) -> str:
+        """In words."""
+        return f"{'passes' if self.gone else 'fails'} with {self.change.describe()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cure:
     """A change with which the failure was gone in all of `runs` runs. `what` says it in words, `option` as a line of a script."""
@@ -99,10 +137,14 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True)
 class Guilt:
-    """The narrowest part of the compiler whose absence cures, and an option that does; None where none was found. `queries` it took."""
+    """The narrowest part of the compiler whose absence cures, and an option that does; None where none was found. `queries` it took.
+
+    `answers` are to the questions that can be asked of another graph.
+    """
 
     part: Cure | None = None
     option: Cure | None = None
+    answers: tuple[Answer, ...] = ()
     queries: int = 0
     cpu_s: float = 0.0
 
@@ -115,16 +157,22 @@ class Guilt:
 def guilt_of(data: Mapping[str, Any]) -> Guilt:
     """The guilt that `dataclasses.asdict` made plain data of."""
     part, option = (None if data[name] is None else Cure(**data[name]) for name in ("part", "option"))
-    return Guilt(**{**data, "part": part, "option": option})
+    answers = tuple(Answer(**{**item, "change": _change_of(item["change"])}) for item in data["answers"])
+    return Guilt(**{**data, "part": part, "option": option, "answers": answers})
+
+
+def _change_of(data: Mapping[str, Any]) -> Change:
+    return Change(**{**data, "options": tuple((name, value) for name, value in data["options"])})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspected:
-    """What is asked about: the finished reproducer, whose failure comes in one of `repeats` runs at least."""
+    """What is asked about: a graph, whose `failure` (None: any) comes in one of `repeats` runs at least."""
 
     candidate: Candidate
     setting: Setting
     timeout_s: float
+    failure: Failure | None = None
     repeats: int = 1
     on_gpu: bool = False
     stop: Callable[[], bool] = field(default=lambda: False)
@@ -138,9 +186,48 @@ def bisect(subject: Suspected) -> Guilt:
     return Guilt(
         part=None if part is None else Cure(what=_words(part), runs=search.runs),
         option=option,
+        answers=tuple(search.answers),
         queries=search.queries,
         cpu_s=search.cpu_s,
     )
+
+
+def answers_of(guilty: GuiltyLayer) -> tuple[Answer, ...]:
+    """What was asked of the graph and can be asked of another, the claims of a report first. That a subsystem or all options change nothing
+    is no claim, and asked only where no part or option is named.
+    """
+    layers = [
+        Answer(change=Change(layer=layer), gone=step == "passes", claimed=True)
+        for layer, step in guilty.steps.items()
+        if step in ("passes", "fails") and layer in LAYERS
+    ]
+    found = guilty.guilt.answers if guilty.guilt is not None else ()
+    claims = [answer for answer in found if answer.claimed]
+    return (*layers, *claims, *(() if claims else found))
+
+
+def state_under(change: Change, subject: Suspected) -> State:
+    """What a run of the graph shows under a change."""
+    return _Search(subject).state(change)
+
+
+def disagreement(answers: Sequence[Answer], subject: Suspected) -> Answer | None:
+    """The first of the answers that another graph does not give, as that graph gives it. Where something else goes wrong there, nothing is
+    known.
+    """
+    for answer in answers:
+        state = state_under(answer.change, subject)
+        if state != "unknown" and (state == "gone") != answer.gone:
+            return replace(answer, gone=not answer.gone)
+    return None
+
+
+def other_cause_of(answers: Sequence[Answer], subject: Suspected) -> str | None:
+    """Why the failure of a graph has another cause than the one that gave these answers; None where it gives them too."""
+    other = disagreement(answers, subject)
+    if other is None:
+        return None
+    return f"another cause: unlike the captured graph it {other.describe()}"
 
 
 def _words(part: SuspectedPart) -> str:
@@ -152,6 +239,7 @@ class _Search:
     def __init__(self, subject: Suspected) -> None:
         self._subject = subject
         self.runs = max(RUNS, subject.repeats)
+        self.answers: list[Answer] = []
         self.queries = 0
         self.cpu_s = 0.0
         self._parts = 0
@@ -162,7 +250,9 @@ class _Search:
         self._parts = len(parts)
         for subsystem in SUBSYSTEMS:
             own = [part for part in parts if part.subsystem == subsystem]
-            if own and self._cures_without(subsystem, lambda part: True):
+            if not own:
+                self.answers.append(Answer(change=Change(subsystem=subsystem), gone=False))  # nothing of it is applied
+            elif self._is_gone(Change(subsystem=subsystem)):
                 return self._narrowed(subsystem, own)
         return None
 
@@ -177,11 +267,13 @@ class _Search:
                 failing = middle
         guilty = parts[failing - 1]
         alone = all(self._cures_without(subsystem, lambda part: part.number == guilty.number) for _ in range(self.runs))
+        if alone:
+            self.answers.append(Answer(change=Change(subsystem=subsystem, part=guilty.name), gone=True, claimed=True))
         return guilty if alone else None
 
     def _cures_without(self, subsystem: str, chosen: Callable[[SuspectedPart], bool]) -> bool:
         around = lambda: leaving_out(lambda part: part.subsystem == subsystem and chosen(part), lambda part: None)  # noqa: E731
-        return self._passes(self._subject.candidate, around)
+        return self._state(self._subject.candidate, self._subject.setting, around) == "gone"
 
     def _applied(self) -> list[SuspectedPart]:
         """Every application in one compile; none when nothing of torch's compiler asks for it."""
@@ -210,39 +302,60 @@ class _Search:
 
     def _by_halves(self, options: Sequence[tuple[str, Any]]) -> Cure | None:
         """One of the options, the first half before the second. All together first: mostly none helps, which then costs one question."""
-        if not options or not self._passes_with(options):
+        if not options or not self._is_gone(Change(options=tuple(options))):
             return None
         while len(options) > 1:
             middle = len(options) // 2
             options = options[:middle] if self._passes_with(options[:middle]) else options[middle:]
         return self._cure(options[0]) if self._passes_always(options) else None
 
-    def _cure(self, change: tuple[str, Any]) -> Cure:
-        name, value = change
+    def _cure(self, option: tuple[str, Any]) -> Cure:
+        self.answers.append(Answer(change=Change(options=(option,)), gone=True, claimed=True))
+        name, value = option
         return Cure(what=config_path(name), runs=self.runs, option=f"{config_path(name)} = {value!r}")
 
-    def _passes_always(self, change: Sequence[tuple[str, Any]]) -> bool:
-        return all(self._passes_with(change) for _ in range(self.runs))
+    def _passes_always(self, options: Sequence[tuple[str, Any]]) -> bool:
+        return all(self._passes_with(options) for _ in range(self.runs))
 
-    def _passes_with(self, change: Sequence[tuple[str, Any]]) -> bool:
-        own = self._subject.candidate
-        return self._passes(replace(own, configs=tuple({**dict(own.configs), **dict(change)}.items())), nullcontext)
+    def _passes_with(self, options: Sequence[tuple[str, Any]]) -> bool:
+        return self.state(Change(options=tuple(options))) == "gone"
 
-    def _passes(self, candidate: Candidate, around: Callable[[], AbstractContextManager[Any]]) -> bool:
-        """Whether a run shows no failure at all: another failure is no cure. A flaky one has several chances."""
+    def _is_gone(self, change: Change) -> bool:
+        """Whether a question that can be asked of another graph is answered with yes."""
+        state = self.state(change)
+        if state != "unknown":
+            self.answers.append(Answer(change=change, gone=state == "gone"))
+        return state == "gone"
+
+    def state(self, change: Change) -> State:
+        """What a run shows under a change."""
+        own, setting, around = self._subject.candidate, self._subject.setting, nullcontext
+        if change.layer is not None:
+            return self._state(own, _in_layer(setting, change.layer), around)
+        if change.options:
+            return self._state(replace(own, configs=tuple({**dict(own.configs), **dict(change.options)}.items())), setting, around)
+
+        def chosen(part: SuspectedPart) -> bool:
+            return part.subsystem == change.subsystem and change.part in (None, part.name)
+
+        return self._state(own, setting, lambda: leaving_out(chosen, lambda part: None))
+
+    def _state(self, candidate: Candidate, setting: Setting, around: Callable[[], AbstractContextManager[Any]]) -> State:
+        """Gone is where a run shows no failure at all: another failure is no cure. A flaky one has several chances."""
 
         def work(tell: Tell) -> None:
             with around(), errors_too():
-                observe(candidate, self._subject.setting, tell, spend=True)
+                observe(candidate, setting, tell, spend=True)
 
         for _ in range(self._subject.repeats):
             if self._subject.stop():
-                return False
+                return "unknown"
             seen = observation(run_forked(work, timeout_s=self._subject.timeout_s))
             self._count(seen)
             if seen.failure is not None or seen.invalid is not None:
-                return False
-        return True
+                same = seen.failure is not None and (self._subject.failure is None or same_cause(seen.failure, self._subject.failure))
+                return "there" if same else "unknown"
+        return "gone"
 
     def _count(self, seen: Observation) -> None:
         self.queries += 1

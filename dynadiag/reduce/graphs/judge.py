@@ -95,11 +95,21 @@ def _late(phase: str, kind: str, message: str, detail: str = "") -> dict[str, An
 
 
 class IsolatedOracle:
-    """Judges candidates by whether a child shows the same failure as the original."""
+    """Judges candidates by whether a child shows the same failure as the original; `other_cause` says why it is another all the same."""
 
-    def __init__(self, setting: Setting, target: Failure, *, timeout_s: float, repeats: int = 1, pool: PoolOptions | None = None) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        target: Failure,
+        *,
+        timeout_s: float,
+        repeats: int = 1,
+        pool: PoolOptions | None = None,
+        other_cause: Callable[[Candidate], str | None] = lambda candidate: None,
+    ) -> None:
         self.setting = setting
         self.target = target
+        self.other_cause = other_cause
         self.timeout_s = timeout_s
         self.repeats = repeats
         self.children = 0
@@ -160,7 +170,8 @@ class IsolatedOracle:
         if seen.failure is None:
             return Verdict.BORING, ""
         if seen.failure.same_as(self.target):
-            return Verdict.INTERESTING, ""
+            other = self.other_cause(candidate)
+            return (Verdict.INTERESTING, "") if other is None else (Verdict.DIFFERENT, other)
         verdict = Verdict.TIMEOUT if seen.failure.kind == "hang" else Verdict.DIFFERENT
         return verdict, f"{seen.failure.kind} ({seen.failure.phase}): {seen.failure.title()}"
 

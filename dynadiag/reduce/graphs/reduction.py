@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dynadiag.errors import NothingFoundError
@@ -18,10 +19,10 @@ from dynadiag.reduce.core.speculation import PoolOptions
 from dynadiag.reduce.core.verdict import CONFIRMATIONS, LOOKS, needs_run
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.cutting import Cutter
-from dynadiag.reduce.graphs.guilty_part import same_cause
+from dynadiag.reduce.graphs.guilty_part import Answer, Suspected, other_cause_of, same_cause
 from dynadiag.reduce.graphs.judge import IsolatedOracle, Observation, observe_isolated
 from dynadiag.reduce.graphs.observing import OTHER_NUMBERS
-from dynadiag.reduce.graphs.passes import ALL_PASSES, ReductionPass
+from dynadiag.reduce.graphs.passes import ALL_PASSES, ReductionPass, passes_for
 from dynadiag.reduce.graphs.passes.surroundings import fewer_calls
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.torch_compat.dynamo.compiling import gpus_to_share
@@ -146,12 +147,15 @@ class Reduction(core.Found[Candidate]):
     """The smallest graph. `search_wall_s` is what the search took.
 
     `asked` is the failure of the user's program where `confirmed.failure` is the same fault in a part of it (an ATen graph).
+    `adopted` are all candidates that were the best for a while, the original first; `journal` has what was answered.
     """
 
     confirmed: ConfirmedGraph
     setting: Setting
     search_wall_s: float = 0.0
     asked: Failure | None = None
+    adopted: tuple[Candidate, ...] = ()
+    journal: Journal = field(default_factory=Journal)
 
 
 def confirm(candidate: Candidate, setting: Setting, options: ReductionOptions) -> ConfirmedGraph:
@@ -221,22 +225,75 @@ def _why_nothing(seen: list[Observation], setting: Setting, options: ReductionOp
 def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptions) -> Reduction:
     """Confirm and reduce. Raises what `confirm` raises."""
     confirmed = confirm(candidate, setting, options)
+    subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
+    journal = Journal(options.journal, subject=subject, resume=options.resume)
+    journal.put_original(candidate.key)
+    found = _search(candidate, setting, confirmed, options, journal)
+    return replace(found, queries=confirmed.queries(found.queries), cpu_s=confirmed.cpu_s + found.cpu_s)
+
+
+def reduce_further(found: Reduction, start: Candidate, causes: Sequence[Answer], options: ReductionOptions) -> Reduction:
+    """The reduction that goes on from `start`, one of the adopted candidates, and adopts only what answers these questions as they say."""
+    confirmed = found.confirmed
+
+    def other_cause(candidate: Candidate) -> str | None:
+        return other_cause_of(causes, suspected(candidate, found.setting, confirmed, on_gpu=candidate.accelerated, stop=lambda: False))
+
+    journal = Journal()
+    journal.put_original(start.key)
+    journal.take_refusals(found.journal)
+    more = _search(start, found.setting, confirmed, options, journal, other_cause)
+    return replace(
+        more,
+        original=found.original,
+        asked=found.asked,
+        adopted=(*found.adopted[: found.adopted.index(start)], *more.adopted),
+        queries=dict(Counter(found.queries) + Counter(more.queries)),
+        cpu_s=found.cpu_s + more.cpu_s,
+        search_cpu_s=found.search_cpu_s + more.search_cpu_s,
+        search_wall_s=found.search_wall_s + more.search_wall_s,
+        complete=found.complete and more.complete,
+        other_failures=dict(Counter(found.other_failures) + Counter(more.other_failures)),
+        broken_passes={**found.broken_passes, **more.broken_passes},
+    )
+
+
+def suspected(candidate: Candidate, setting: Setting, confirmed: ConfirmedGraph, *, on_gpu: bool, stop: Callable[[], bool]) -> Suspected:
+    """A graph whose failure may have another cause than that of the confirmed one."""
+    return Suspected(
+        candidate=candidate,
+        setting=setting,
+        timeout_s=confirmed.timeout_s,
+        failure=confirmed.failure,
+        repeats=confirmed.repeats,
+        on_gpu=on_gpu,
+        stop=stop,
+    )
+
+
+def _search(
+    candidate: Candidate,
+    setting: Setting,
+    confirmed: ConfirmedGraph,
+    options: ReductionOptions,
+    journal: Journal,
+    other_cause: Callable[[Candidate], str | None] = lambda candidate: None,
+) -> Reduction:
+    """The reduction of a confirmed graph, without what it took to confirm it."""
     oracle = IsolatedOracle(
         setting,
         confirmed.failure,
         timeout_s=confirmed.timeout_s,
         repeats=confirmed.repeats,
         pool=_pool(candidate, confirmed, options),
+        other_cause=other_cause,
     )
     oracle.wait = options.wait
-    subject = f"{candidate.key} {setting.to_json()} {confirmed.failure.signature()}"
-    journal = Journal(options.journal, subject=subject, resume=options.resume)
-    journal.put_original(candidate.key)
     reducer = GraphReducer(candidate, oracle, journal=journal, on_query=options.on_query, ahead=oracle)
     began_s, own_s = time.monotonic(), time.process_time()
     try:
         reducer.confirm()
-        complete = reduce_fully(reducer, simplify=options.simplify)
+        complete = reduce_fully(reducer, simplify=options.simplify, passes=passes_for(confirmed.failure))
     finally:
         oracle.close()
         journal.close()
@@ -247,13 +304,15 @@ def reduce_graph(candidate: Candidate, setting: Setting, options: ReductionOptio
         almost=reducer.almost,
         confirmed=confirmed,
         setting=setting,
-        queries=confirmed.queries(reducer.progress.queries),
-        cpu_s=confirmed.cpu_s + search_cpu_s,
+        queries=dict(reducer.progress.queries),
+        cpu_s=search_cpu_s,
         search_cpu_s=search_cpu_s,
         search_wall_s=time.monotonic() - began_s,
         complete=complete,
         other_failures=dict(reducer.other_failures),
         broken_passes=dict(reducer.broken_passes),
+        adopted=tuple(reducer.adopted),
+        journal=journal,
     )
 
 

@@ -8,10 +8,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dynadiag.children.answer_cache import digest, remembered
+from dynadiag.reduce.core.failure import COMPARED
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
-from dynadiag.reduce.graphs.guilty_part import GuiltyLayer, Suspected, bisect, find_guilty_layer, guilt_of
+from dynadiag.reduce.graphs.guilty_part import (
+    Answer,
+    GuiltyLayer,
+    Suspected,
+    answers_of,
+    bisect,
+    disagreement,
+    find_guilty_layer,
+    guilt_of,
+)
 from dynadiag.reduce.graphs.levels import Level, descend
-from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions
+from dynadiag.reduce.graphs.reduction import Reduction, ReductionOptions, reduce_further, suspected
 from dynadiag.reduce.graphs.setting import compiler_name
 from dynadiag.reduce.reproducer.ablation import Cell, Stop, ablate, cells_of
 from dynadiag.reduce.reproducer.bug_report import BugReport, about_graph, document_of
@@ -133,6 +143,8 @@ def _modules(stack: object) -> tuple[str, ...]:
 # From the reduced graph to the proven file: the guilty layer, the ATen level, the guilty pass, and the level whose reproducer holds.
 
 _LEAST_PROOF_S = 120.0
+_MOST_CAUSES = 8
+"""How often the search goes on from an earlier graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,42 +169,87 @@ class Conclusion:
 
 
 def conclude(found: Reduction, out: Path, reducing: ReductionOptions, options: ConcludeOptions) -> Conclusion:
-    """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written."""
+    """Try the ATen level; its result is kept only when its file is proven, else that of Dynamo's level is written.
+
+    Where numbers are wrong the captured graph is asked what the report would claim. If it answers otherwise, the reduced graph fails for
+    another cause: what led there is taken back, and the search goes on from the last graph that answered as the captured one.
+    """
+    causes: list[Answer] = []
+    while True:
+        last = _concluded(found, out, reducing, options)
+        if isinstance(last, Conclusion):
+            return last
+        causes.append(last)
+        found = _taken_back(found, causes, reducing, options)
+
+
+def _concluded(found: Reduction, out: Path, reducing: ReductionOptions, options: ConcludeOptions) -> Conclusion | Answer:
+    """What is kept, or what the captured graph answers otherwise than the reduced one."""
     confirmed = found.confirmed
     repeats = confirmed.repeats
     if options.stop():
-        return _written(found, GuiltyLayer(layer="not looked for"), out, options, level="dynamo", why="the search was interrupted")
-    guilty = find_guilty_layer(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
-    descent = descend(found, guilty, reducing, options.level)
+        return _written(found, GuiltyLayer(layer="not looked for"), out, level="dynamo", why="the search was interrupted")
+    layers = find_guilty_layer(found.best, found.setting, confirmed.failure, timeout_s=confirmed.timeout_s, repeats=repeats)
+    if (other := _disagreement(found, answers_of(layers), options)) is not None:
+        return other
+    descent = descend(found, layers, reducing, options.level)
     why = descent.why
     if descent.found is not None:
-        lowered = _written(descent.found, guilty, out, options, level="aot", why=why)
-        if lowered.written.proof.holds or (options.level == "aot" and lowered.written.path is not None):
-            return lowered
-        proof = lowered.written.proof
-        why = lowered.written.why_not or f"it failed in {proof.reproduced} of {proof.runs} fresh processes"
-        why = f"the reproducer at ATen level is not proven: {why}"
-    return _written(descent.spent, guilty, out, options, level=descent.level, why=why)
+        lower, guilty = _bisected(descent.found, layers, options)
+        if (other := _disagreement(found, _of_guilt(guilty), options)) is not None:
+            why = f"the ATen graph fails for another cause than the captured graph, which {other.describe()}"
+        else:
+            lowered = _written(lower, guilty, out, level="aot", why=why)
+            if lowered.written.proof.holds or (options.level == "aot" and lowered.written.path is not None):
+                return lowered
+            proof = lowered.written.proof
+            why = lowered.written.why_not or f"it failed in {proof.reproduced} of {proof.runs} fresh processes"
+            why = f"the reproducer at ATen level is not proven: {why}"
+    spent, guilty = _bisected(descent.spent, layers, options)
+    if (other := _disagreement(found, _of_guilt(guilty), options)) is not None:
+        return other
+    return _written(spent, guilty, out, level=descent.level, why=why)
 
 
-def _written(reduction: Reduction, guilty: GuiltyLayer, out: Path, options: ConcludeOptions, *, level: str, why: str) -> Conclusion:
-    if options.bisect and not options.stop():
-        reduction, guilty = _bisected(reduction, guilty, options)
+def _disagreement(found: Reduction, answers: Sequence[Answer], options: ConcludeOptions) -> Answer | None:
+    if found.confirmed.failure.kind not in COMPARED or found.best is found.original or options.stop():
+        return None
+    return disagreement(answers, _suspected(found.original, found, options))
+
+
+def _of_guilt(guilty: GuiltyLayer) -> list[Answer]:
+    """The answers beside those of the layers."""
+    return [answer for answer in answers_of(guilty) if answer.change.layer is None]
+
+
+def _taken_back(found: Reduction, causes: Sequence[Answer], reducing: ReductionOptions, options: ConcludeOptions) -> Reduction:
+    """The reduction that goes on from the last adopted graph that answers as the captured one; that one itself when no end is in sight."""
+    if len(causes) > _MOST_CAUSES:
+        return replace(found, best=found.original, almost=None)
+    agreeing, other = 0, len(found.adopted) - 1
+    while other - agreeing > 1:
+        middle = (agreeing + other) // 2
+        if disagreement(causes[-1:], _suspected(found.adopted[middle], found, options)) is None:
+            agreeing = middle
+        else:
+            other = middle
+    return reduce_further(found, found.adopted[agreeing], causes, reducing)
+
+
+def _written(reduction: Reduction, guilty: GuiltyLayer, out: Path, *, level: str, why: str) -> Conclusion:
     limit_s = max(_LEAST_PROOF_S, reduction.confirmed.timeout_s)
     written = write_reproducer(reduction, guilty, out, timeout_s=limit_s, level=level)
     return Conclusion(reduction=reduction, guilty=guilty, written=written, level=level, level_why=why)
 
 
+def _suspected(candidate: Candidate, reduction: Reduction, options: ConcludeOptions) -> Suspected:
+    return suspected(candidate, reduction.setting, reduction.confirmed, on_gpu=options.on_gpu, stop=options.stop)
+
+
 def _bisected(reduction: Reduction, guilty: GuiltyLayer, options: ConcludeOptions) -> tuple[Reduction, GuiltyLayer]:
-    confirmed = reduction.confirmed
-    subject = Suspected(
-        candidate=reduction.best,
-        setting=reduction.setting,
-        timeout_s=confirmed.timeout_s,
-        repeats=confirmed.repeats,
-        on_gpu=options.on_gpu,
-        stop=options.stop,
-    )
+    if not options.bisect or options.stop():
+        return reduction, guilty
+    confirmed, subject = reduction.confirmed, _suspected(reduction.best, reduction, options)
     key = f"guilt {reduction.best.key} {digest(json.dumps(reduction.setting.to_json(), sort_keys=True, default=str), confirmed.timeout_s)}"
     # An interrupted search knows nothing.
     guilt = guilt_of(remembered(key, lambda: asdict(bisect(subject)), keep=lambda answer: not options.stop()))

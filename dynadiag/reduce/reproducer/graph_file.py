@@ -340,7 +340,7 @@ _CALL_BACKWARD = f'''def run(function):
             loss = loss + (result.double() * weight).sum()
     wanted = [one for one in inputs if isinstance(one, torch.Tensor) and one.requires_grad]
     if not isinstance(loss, torch.Tensor):
-        wanted = []
+        return results + [None] * len(wanted)
     return results + list(torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else [])'''.replace(
     "WEIGHTS", WEIGHTS.format("result")
 )
@@ -348,8 +348,9 @@ _CALL_BACKWARD = f'''def run(function):
 _CHECK_HELPERS = '''def check(position, right, got, allowed):
     """Fail when the compiled result is further from the uncompiled one than rounding explains; `allowed` is relative to its size."""
     if not isinstance(right, torch.Tensor):
-        assert right == got or right != right, f"wrong result {position}: {got} instead of {right}"
+        assert right is got or right == got or right != right, f"wrong result {position}: {got} instead of {right}"
         return
+    assert isinstance(got, torch.Tensor), f"wrong result {position}: {got} instead of a tensor"
     assert right.shape == got.shape and right.dtype == got.dtype, f"wrong result {position}: a different shape or dtype"
     right, got = right.detach(), got.detach()
     if not right.dtype.is_floating_point and not right.dtype.is_complex:

@@ -114,7 +114,6 @@ class ScriptReducer(Reducer[Program]):
 
     def __init__(self, program: Program, oracle: ScriptOracle, *, journal: Journal, on_query: Callable[[Progress], None] | None) -> None:
         super().__init__(program, oracle, journal=journal, on_query=on_query)
-        self.adopted = [program]
         """Each best program so far, the original first."""
 
     def reduce(self, passes: Sequence[ScriptPass] = ALL_PASSES, *, first: Sequence[ScriptPass] = ()) -> bool:
@@ -143,15 +142,10 @@ class ScriptReducer(Reducer[Program]):
         method(slicer.items, lambda kept: self._still_fails(slicer.build(kept), phase), blocks=slicer.block_of)
 
     def _still_fails(self, program: Program, phase: Phase) -> bool:
-        return program.key == self.best.key or self._offer(program, phase)
-
-    def _offer(self, program: Program, phase: Phase) -> bool:
-        taken = self.offer(program, phase)
-        self.adopted += [program] if taken else []
-        return taken
+        return program.key == self.best.key or self.offer(program, phase)
 
     def _run_pass(self, reduction: ScriptPass, phase: Phase) -> bool:
-        return self.run_pass(reduction, lambda proposal, _: self._offer(proposal, phase), goes_on=True)
+        return self.run_pass(reduction, lambda proposal, _: self.offer(proposal, phase), goes_on=True)
 
 
 def _one_minimal(items: Sequence[int], fails: search.Fails, *, blocks: object) -> tuple[int, ...]:

@@ -11,8 +11,10 @@ import torch
 
 from dynadiag.errors import NotRebuildableError
 from dynadiag.reduce.core.failure import Failure
+from dynadiag.reduce.core.failure import from_json as failure_of
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
 from dynadiag.reduce.graphs.inputs import PlainInput, TensorInput, from_value, make_values
+from dynadiag.reduce.graphs.observing import observe
 from dynadiag.reduce.graphs.setting import Setting, from_json
 from dynadiag.reduce.reproducer.graph_file import Header, reproducer
 
@@ -106,6 +108,29 @@ def test_a_wrong_result_ends_in_an_assertion_and_a_right_one_does_not():
     written(candidate_of(gm, inputs), header=header, check="gradient", backward=True)
     with pytest.raises(AssertionError, match="wrong result 0: error 1 at size 1"):
         written(candidate_of(gm, inputs), header=header, check="forward", backend="relu_accuracy_error_TESTING_ONLY")
+
+
+def loses_gradients(gm, inputs):
+    return lambda *values: [result.detach().requires_grad_() for result in gm(*values)]
+
+
+def has_no_gradients(gm, inputs):
+    return lambda *values: [result.detach() for result in gm(*values)]
+
+
+@pytest.mark.parametrize("backend", [loses_gradients, has_no_gradients])
+def test_a_missing_gradient_is_found_and_asserted(backend):
+    """Autograd gives None for it, or there is nothing to give it to autograd for."""
+    x = torch.ones(3, requires_grad=True)
+    candidate = candidate_of(torch.fx.symbolic_trace(lambda x: (torch.sin(x),)), [x])
+    setting = Setting(backend=backend, check="gradient", backward=True)
+    told = []
+    observe(candidate, setting, told.append)
+    failure = failure_of(told[-1]["failure"])
+    assert failure.kind == "wrong_gradient" and failure.phase == "backward"
+    source = inspect.getsource(backend)
+    with pytest.raises(AssertionError, match="wrong result 1: None instead of a tensor"):
+        written(candidate, check="gradient", backward=True, backend=backend, backend_source=source, header=replace(HEADER, failure=failure))
 
 
 def one_of_many(gm, inputs):

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dynadiag.reduce.core.failure import COMPARED, Failure
 from dynadiag.reduce.graphs.candidate import Candidate
 from dynadiag.reduce.graphs.passes.inputs import contiguous_strides, lower_dtypes, merge_inputs, plain_inputs, simple_data
-from dynadiag.reduce.graphs.passes.operators import bypass_operators, default_arguments, drop_outputs, simple_constants
+from dynadiag.reduce.graphs.passes.operators import (
+    bypass_operators,
+    constants_of_their_class,
+    default_arguments,
+    drop_outputs,
+    simple_constants,
+)
 from dynadiag.reduce.graphs.passes.shrink_bodies import shrink_bodies
 from dynadiag.reduce.graphs.passes.shrink_dimensions import shrink_dimensions
 from dynadiag.reduce.graphs.passes.surroundings import drop_configs, fewer_calls
@@ -32,3 +39,9 @@ ALL_PASSES: tuple[ReductionPass, ...] = (
     lower_dtypes,
     simple_constants,
 )
+
+
+def passes_for(failure: Failure) -> tuple[ReductionPass, ...]:
+    """The passes for a failure. Of wrong numbers nothing but their kind is known: `+ 1` may be wrong for another reason than `+ 0`."""
+    kept = tuple(reduction for reduction in ALL_PASSES if reduction is not simple_constants)
+    return (*kept, constants_of_their_class) if failure.kind in COMPARED else ALL_PASSES

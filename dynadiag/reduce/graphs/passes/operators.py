@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.fx import Graph, Node
@@ -65,14 +66,36 @@ def _shortened(candidate: Candidate, position: int) -> Candidate:
 
 
 def simple_constants(candidate: Candidate) -> Iterator[Candidate]:
-    """For each operator, each different number in it."""
+    """For each operator, each different number in it: 0 or 1."""
+    yield from _with_numbers(candidate, lambda number: [simple for simple in (0, 1) if number not in (0, 1) or simple < number])
+
+
+def constants_of_their_class(candidate: Candidate) -> Iterator[Candidate]:
+    """For each operator, each different number in it: the plainest with its sign that is, as it is, 0, 1, a power of two, whole, or none of
+    these. Compilers fold, strengthen and factor by that.
+    """
+    yield from _with_numbers(candidate, lambda number: [plain] if (plain := _plainest(number)) != number else [])
+
+
+def _plainest(number: float) -> float:
+    if number == 0 or abs(number) == 1 or not math.isfinite(number):
+        return number
+    if math.frexp(abs(number))[0] == 0.5:
+        plain = 2.0 if abs(number) > 1 else 0.5
+    elif number == int(number):
+        plain = 3.0
+    else:
+        plain = 1.5 if abs(number) > 1 else 0.75
+    return math.copysign(plain, number)
+
+
+def _with_numbers(candidate: Candidate, simpler: Callable[[float], Sequence[float]]) -> Iterator[Candidate]:
     for position in call_positions(candidate):
         node = node_at(candidate.module.graph, position)
         numbers = {value: None for value in leaves((node.args, node.kwargs)) if type(value) in (int, float)}
         for number in numbers:
-            for simple in (0, 1):
-                if number not in (0, 1) or simple < number:
-                    yield _with_number(candidate, position, number, type(number)(simple))
+            for simple in simpler(number):
+                yield _with_number(candidate, position, number, type(number)(simple))
 
 
 def _with_number(candidate: Candidate, position: int, old: Any, new: Any) -> Candidate:
