@@ -9,6 +9,15 @@ KEEP_IT_EAGER = Advice(
     text="Keep the function out of the graph with torch.compiler.disable until torch is right: eager's results are those to trust.",
     options=("torch.compiler.disable",),
 )
+GENERATOR_OUTSIDE = Advice(
+    slug="generator-outside",
+    text="Return a list or a tuple, or make the generator outside of the compiled function and compile what it calls.",
+)
+CHECK_ARGUMENTS = Advice(
+    slug="check-arguments",
+    text="Pass validate_args=True where eager code builds it. For all: torch.distributions.Distribution.set_default_validate_args(True), "
+    "called after the first torch.compile.",
+)
 _HOOKS = (
     Advice(slug="hook-before-first-call", text="Register the hook before the first compiled call."),
     Advice(

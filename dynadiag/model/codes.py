@@ -393,7 +393,8 @@ KNOWN_FAULT = _row(
     "DM50",
     "Compiled code that will differ from eager",
     "What was traced meets a known fault of torch: a full `deque` that is read after an append, a hook that a module gets after it was "
-    "compiled, an `except` around an operator of a graph.",
+    "compiled, an `except` around an operator of a graph, a generator that leaves compiled code, arguments that torch.distributions no "
+    "longer checks.",
     "warning",
 )
 

@@ -376,10 +376,14 @@ class SourceFunction:
     environment: tuple[tuple[str, str], ...] = ()
 
 
+UNGUARDED = ("full deque", "late hook", "generator", "unchecked argument")
+
+
 @dataclass(frozen=True, slots=True)
 class UnguardedState:
-    """One `dynadiag_unguarded` record: a "full deque" that has more elements in the trace than its `maxlen` allows, or a "late hook", the
-    first of its `kind` that a module of class `name` got after it was traced.
+    """One `dynadiag_unguarded` record: a "full deque" that has more elements in the trace than its `maxlen` allows; a "late hook", the
+    first of its `kind` that a module of class `name` got after it was traced; a "generator" that left compiled code; an "unchecked
+    argument" of a distribution, which does not satisfy the constraint `kind`.
     """
 
     process: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dynadiag.advice.uncaught import TRY_OUTSIDE
-from dynadiag.advice.whole_calls import whole_call_advice
+from dynadiag.advice.whole_calls import CHECK_ARGUMENTS, GENERATOR_OUTSIDE, whole_call_advice
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import kept_graphs
@@ -16,6 +16,7 @@ from dynadiag.facts.wording import short_place
 from dynadiag.model import codes
 from dynadiag.model.clauses import Basis, Cause, Clause, Effect
 from dynadiag.model.location import Location
+from dynadiag.model.parity import WholeCall
 from dynadiag.model.report import Advice, Finding, PassResult
 from dynadiag.model.run import Run, SourceFunction, UnguardedState
 from dynadiag.passes.base import Priority
@@ -46,6 +47,10 @@ def find_known_faults(run: Run) -> PassResult:
             found = _late_hook(state, run)
         elif state.what == "full deque" and not any(call.full_deques for call in seen):
             found = _full_deque(state, run)
+        elif state.what == "generator" and not _was_compared(state, seen, run):
+            found = _generator(state, run)
+        elif state.what == "unchecked argument":
+            found = _unchecked_argument(state, run)
         else:
             continue
         if found is not None and found.where is not None:
@@ -89,6 +94,37 @@ def _full_deque(state: UnguardedState, run: Run) -> Finding | None:
     return _finding(
         run, place, f"Silently wrong: in compiled code {name} grows beyond its maxlen", clauses, whole_call_advice("full deque", name)
     )
+
+
+def _was_compared(state: UnguardedState, seen: Sequence[WholeCall], run: Run) -> bool:
+    """Whether a call of the function was seen to differ."""
+    frame = run.frame(state.frame) if state.frame is not None else None
+    return frame is not None and any(
+        call.where is not None and (call.where.file, call.where.line) == (frame.file, frame.line) for call in seen
+    )
+
+
+def _generator(state: UnguardedState, run: Run) -> Finding | None:
+    where = own_frame(state.stack, run)
+    if where is None:
+        return None
+    clauses = (
+        Cause(f"Dynamo runs the generator `{state.name}` to its end while it traces; the compiled call hands out an iterator"),
+        Effect("What it does between its elements is done before the caller takes the first; `send`, `throw` and `close` are gone"),
+        _BASIS,
+    )
+    return _finding(run, where, f"The generator {state.name} runs to its end in the compiled call", clauses, (GENERATOR_OUTSIDE,))
+
+
+def _unchecked_argument(state: UnguardedState, run: Run) -> Finding | None:
+    where = own_frame(state.stack, run)
+    if where is None:
+        return None
+    clauses = (
+        Cause(f"{state.name} does not satisfy {state.kind}; without torch.compile this line raises ValueError"),
+        Effect("The first call of torch.compile turns these checks off for the whole process, also for eager code"),
+    )
+    return _finding(run, where, f"Silently accepted: {state.name} breaks its constraint", clauses, (CHECK_ARGUMENTS,))
 
 
 def _read_after_append(function: SourceFunction, name: str) -> Location | None:

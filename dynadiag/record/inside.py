@@ -81,6 +81,8 @@ class Recorder:
                 ),
                 "torch._dynamo.package": lambda module: switches.watch_code_cache(module, self.hooks),
                 "torch._dynamo.output_graph": self._on_output_graph,
+                "torch._dynamo.symbolic_convert": self._unguarded.watch_generators,
+                "torch.distributions.distribution": self._unguarded.watch_distributions,
                 cudagraph_skips.MODULE: lambda module: cudagraph_skips.watch_skips(module, self.hooks),
                 cudagraph_skips.PARTITIONS: lambda module: cudagraph_skips.watch_partitions(module, self.hooks),
                 cudagraph_skips.TREES: lambda module: cudagraph_skips.watch_recordings(module, self.hooks),

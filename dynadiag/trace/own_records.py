@@ -12,7 +12,7 @@ from dynadiag.masking import masked_arguments, masked_setting
 from dynadiag.model.compiled import CompiledTime, CompiledWork, EagerCall
 from dynadiag.model.graph import Graph
 from dynadiag.model.location import Location, PayloadRef
-from dynadiag.model.run import CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction, UnguardedState
+from dynadiag.model.run import UNGUARDED, CallProfile, CompileCall, Problem, RegionCost, RegistryEntry, SourceFunction, UnguardedState
 from dynadiag.trace import compiled_records
 from dynadiag.trace.builders import ProcessBuilder, RunBuilder, attempt_of, key_of
 from dynadiag.trace.cache_records import key_parts
@@ -176,10 +176,10 @@ def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> No
 
 
 def unguarded(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
-    """`dynadiag_unguarded`: state that was traced otherwise than Python has it, or that changed where no guard looks."""
+    """`dynadiag_unguarded`: what was traced otherwise than Python does it, changed where no guard looks, or is checked no more."""
     facts = record.object()
     what, name = as_text(facts.get("what")), as_text(facts.get("name"))
-    if what not in ("full deque", "late hook") or name is None:
+    if what not in UNGUARDED or name is None:
         raise BadRecordError("unguarded is mistyped")
     if run.room.take("unguarded state", record.payload_length):
         frame = process.frames.get(key_of(process, record.header))

@@ -154,3 +154,75 @@ def test_an_except_around_an_operator_of_a_graph(found):
 @pytest.mark.parametrize("function", [caught_otherwise, caught_by_status])
 def test_an_except_that_takes_something_else_or_none(found, function):
     assert found(lambda: call(function, torch.eye(2))) == []
+
+
+def parts(x):
+    for number in range(2):
+        yield x * number
+
+
+def hands_out(x):
+    return parts(x)
+
+
+def takes_in(x):
+    return list(parts(x)), sum(parts(x))
+
+
+def hands_out_with_more(x):
+    return x + 1, {"parts": parts(x)}
+
+
+@pytest.mark.parametrize(("function", "code"), [(hands_out, "return parts(x)"), (hands_out_with_more, 'return x + 1, {"parts": parts(x)}')])
+def test_a_generator_that_leaves_compiled_code(found, function, code):
+    assert found(lambda: call(function, torch.ones(2))) == [code]
+
+
+def test_a_generator_that_is_used_up_in_compiled_code(found):
+    assert found(lambda: call(takes_in, torch.ones(2))) == []
+
+
+def built_with(scale, **options):
+    def program():
+        compiled(torch.sin)(torch.ones(2))
+        torch.distributions.Normal(torch.zeros(2), scale, **options)
+
+    return program
+
+
+def test_arguments_of_a_distribution_that_nobody_checks(found):
+    code = "torch.distributions.Normal(torch.zeros(2), scale, **options)"
+    assert found(built_with(torch.tensor([1.0, -1.0]))) == [code]
+    with pytest.raises(ValueError, match="Expected parameter scale"):
+        built_with(-torch.ones(2), validate_args=True)()
+
+
+@pytest.mark.parametrize("options", [{"scale": torch.ones(2)}, {"scale": -torch.ones(2), "validate_args": False}])
+def test_arguments_of_a_distribution_that_are_right_or_were_not_to_be_checked(found, options):
+    assert found(built_with(**options)) == []
+
+
+def test_checks_that_the_program_turned_off(found):
+    def program():
+        compiled(torch.sin)(torch.ones(2))
+        torch.distributions.Distribution.set_default_validate_args(False)
+        torch.distributions.Normal(torch.zeros(2), -torch.ones(2))
+
+    assert found(program) == []
+
+
+def test_a_distribution_in_compiled_code_is_traced_as_without_us(found):
+    def sample(scale):
+        return torch.distributions.Normal(torch.zeros(2), scale).log_prob(torch.ones(2))
+
+    graphs = []
+
+    def count(module, inputs):
+        graphs.append(str(module.graph))
+        return module.forward
+
+    torch._dynamo.reset()
+    expected = torch.compile(sample, backend=count, fullgraph=True)(torch.ones(2))
+    torch._dynamo.reset()
+    assert found(lambda: torch.compile(sample, backend=count, fullgraph=True)(torch.ones(2))) == []
+    assert len(graphs) == 2 and graphs[0] == graphs[1] and expected.shape == (2,)
