@@ -33,6 +33,22 @@ def numerics(
     force: Force = False,
     graph: Annotated[int | None, typer.Option("--graph", metavar="N", min=0, help="Compare only graph N, counted from 0.")] = None,
     graphs: Annotated[int, typer.Option("--graphs", metavar="N", min=1, max=10_000, help="Compare the first N graphs.")] = 20,
+    calls: Annotated[
+        int,
+        typer.Option(
+            "--calls", metavar="N", min=1, max=1000, help="Compare the first N calls of each graph, and examine the first that differs."
+        ),
+    ] = 1,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Compare the losses of N steps first, in several runs, and then only the graph that makes them leave eager's.",
+        ),
+    ] = None,
     load: Annotated[
         Path | None,
         typer.Option("--load", metavar="FILE", help="Run this Python file before comparing, to register custom operators or lowerings."),
@@ -49,12 +65,12 @@ def numerics(
 ) -> None:
     """Say at which operator compiled values first differ from eager's, whether that is rounding or a fault, and which option ends it.
 
-    The script runs once. Then the first call of each compiled graph is repeated: uncompiled, in float64, and compiled so that inner
-    values are stored; each operator is compared on its own inputs. Exit status: 0 equal, or explained by rounding; 1 a
-    fault, or the script failed; 2 usage; 3 no torch; 5 nothing was compiled or comparable.
+    The script runs once. Then the first call of each compiled graph, or the first of --calls that differs, is repeated: uncompiled, in
+    float64, and compiled so that inner values are stored; each operator is compared on its own inputs. Exit status: 0 equal, or explained
+    by rounding; 1 a fault, or the script failed; 2 usage; 3 no torch; 5 nothing was compiled or comparable.
     """
     import dynadiag
-    from dynadiag.numerics.session import NumericsOptions, compare_script
+    from dynadiag.numerics.session import NumericsOptions, compare_losses, compare_script
     from dynadiag.numerics.showing import document_of
     from dynadiag.record.directory import chosen_directory, new_directory, write_marker
     from dynadiag.record.guardian import guarded
@@ -72,9 +88,14 @@ def numerics(
     showing.check_output(output)
     directory = chosen_directory(out, force=force) if out is not None else new_directory(Path.cwd(), target[0])
     write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None})
-    options = NumericsOptions(graph=graph, most=graphs, load=load, timeout_s=timeout_s)
+    if steps is not None and (graph is not None or load is not None):
+        raise UsageError("--steps finds the graph itself and runs the script as it is: it takes no --graph and no --load")
+    options = NumericsOptions(graph=graph, most=graphs, calls=calls, steps=steps, load=load, timeout_s=timeout_s)
     with progress("comparing graphs") as advance:
-        result = compare_script(program, directory, options, advance=advance)
+        if steps is None:
+            result = compare_script(program, directory, options, advance=advance)
+        else:
+            result = compare_losses(program, directory, options, say=_say, advance=advance)
     _write(result, directory)
     showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
     if open_report:
@@ -82,6 +103,10 @@ def numerics(
     if result.exit_code == 5:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
     raise typer.Exit(result.exit_code)
+
+
+def _say(text: str) -> None:
+    print(f"dynadiag: {text}", file=sys.stderr)
 
 
 def _write(result: NumericsResult, directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Python runs this at start-up because `dynadiag` put its folder first on PYTHONPATH; the user's own sitecustomize runs afterwards.
 
 Standard library only, and no dynadiag on the path: this interpreter may have never heard of it.
-Until torch is imported recording costs one finder; `dynadiag minify` also captures graphs.
+Until torch is imported recording costs one finder; `minify` and `numerics` also capture graphs and losses.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def _tell_of_early_end() -> None:
         print(f"dynadiag: not recording this process: {error!r}", file=sys.stderr)
 
 
-def _start_capture() -> None:
+def _start_capture(module: str) -> None:
     try:
         _load_dynadiag()
-        from dynadiag.capture.graph_capture import start
+        from importlib import import_module
 
-        start()
+        import_module(f"dynadiag.capture.{module}").start()
     except Exception as error:  # noqa: BLE001 - border: a capture that cannot start must not stop the program
         print(f"dynadiag: not capturing in this process: {error!r}", file=sys.stderr)
 
@@ -93,5 +93,7 @@ if "DYNADIAG_RECORD" in os.environ:
     sys.meta_path.insert(0, _FirstTorchImport())
     atexit.register(_tell_of_early_end)
 if "DYNADIAG_CAPTURE" in os.environ:
-    _start_capture()
+    _start_capture("graph_capture")
+if "DYNADIAG_LOSSES" in os.environ:
+    _start_capture("losses")
 _run_users_own()

@@ -14,6 +14,8 @@ from types import ModuleType
 from dynadiag.import_watcher import ImportWatcher
 
 VARIABLE = "DYNADIAG_CAPTURE"
+LATER_INPUTS = "inputs-{}.pt"
+"""The inputs of a call after the first, beside `inputs.pt`."""
 # What a process does, with which graph, at which of its calls: in `state-<pid>`.
 STATE = struct.Struct("<qqq")
 IDLE, COMPILING, CALLING = 0, 1, 2
@@ -22,8 +24,8 @@ NONE, EVERY, ALWAYS = -1, -2, -3
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """Where to write, and what to capture: `graph` is the number of a graph in its process, NONE, EVERY graph at its first call, or
-    ALWAYS: every graph at each of its calls until one fails.
+    """Where to write, and what to capture: `graph` is the number of a graph in its process, NONE, EVERY graph at its first `calls` calls,
+    or ALWAYS: every graph at each of its calls until one fails.
 
     `call` is the number of the call whose inputs are taken; 0 takes them when the graph is compiled. `region` are the numbers of the
     graphs that Dynamo made of the same code: some of their calls before that one are kept too.
@@ -33,6 +35,7 @@ class CaptureSettings:
     graph: int = NONE
     call: int = 0
     region: tuple[int, ...] = ()
+    calls: int = 1
 
     def dumps(self) -> str:
         """The value of the environment variable."""
@@ -60,7 +63,7 @@ def start() -> None:
     def attach(module: ModuleType) -> None:
         from dynadiag.capture.graph_watch import GraphWatch
 
-        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region).attach(module)
+        GraphWatch(wanted.directory, graph=wanted.graph, call=wanted.call, region=wanted.region, calls=wanted.calls).attach(module)
 
     def keep(module: ModuleType) -> None:
         gc.freeze()

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, IDLE, NONE, STATE
+from dynadiag.capture.graph_capture import ALWAYS, CALLING, COMPILING, EVERY, IDLE, LATER_INPUTS, NONE, STATE
 from dynadiag.files import extended, new_file, write_inside
 from dynadiag.torch_compat.causes import chain_of
 from dynadiag.torch_compat.dispatch.saved_values import EarlierCalls, save_values, to_saved
@@ -37,10 +37,11 @@ _SMALL_BYTES = 16 << 20
 class GraphWatch:
     """Writes `state-<pid>`, `failures-<pid>.jsonl` and `graph-<n>/` into a folder; our own errors go to `problems.txt` there."""
 
-    def __init__(self, directory: str, *, graph: int, call: int, region: Sequence[int] = ()) -> None:
+    def __init__(self, directory: str, *, graph: int, call: int, region: Sequence[int] = (), calls: int = 1) -> None:
         self._directory = directory
         self._wanted = graph
         self._call = call
+        self._calls = calls
         self._earlier = EarlierCalls(directory, only=None if graph in (EVERY, ALWAYS) else region)
         self._numbers = itertools.count()
         self._settled: set[int] = set()
@@ -140,6 +141,8 @@ class GraphWatch:
         always = self._wanted == ALWAYS and number not in self._settled
         if (self._wanted == number and self._call == call) or (self._wanted == EVERY and call == 1) or always:
             self._save_inputs(self._folder(number), args, number, call)
+        if self._wanted == EVERY and 1 < call <= self._calls:
+            self._save_inputs(self._folder(number), args, number, call, LATER_INPUTS.format(call))
         if number not in self._settled and not (self._wanted == number and call >= self._call):
             self._earlier.keep(number, call, args, just_before=self._wanted == number and call == self._call - 1)
 
@@ -167,8 +170,8 @@ class GraphWatch:
         _save_text(folder, text, attributes)
         write_inside(Path(folder), "setting.json", json.dumps(state))
 
-    def _save_inputs(self, folder: str, values: Any, number: int, call: int) -> None:
-        save_values(os.path.join(folder, "inputs.pt"), values, self._earlier.facts(number, call))  # noqa: PTH118
+    def _save_inputs(self, folder: str, values: Any, number: int, call: int, name: str = "inputs.pt") -> None:
+        save_values(os.path.join(folder, name), values, self._earlier.facts(number, call))  # noqa: PTH118
 
     def _failed(self, number: int, phase: str, call: int, error: BaseException) -> None:
         self._settled.add(number)

@@ -13,29 +13,54 @@ from torch.fx import Node
 
 from dynadiag.numerics.aten_graphs import AtenGraph, aten_graphs, input_name, line_of, module_of
 from dynadiag.numerics.distance import all_same_bits, finite_pair, relative, same_bits
-from dynadiag.numerics.locating import Configs, Located, locate, operator_name, rejudged, run_compiled
+from dynadiag.numerics.locating import NO_CACHES, Configs, Located, locate, operator_name, rejudged, run_compiled
 from dynadiag.numerics.operators import Judgement
 from dynadiag.numerics.options import Ended, end_by_options, traits_of, trials
 from dynadiag.numerics.reference import Reference, reference_of
 from dynadiag.reduce.graphs.candidate import Candidate, own_copy
 from dynadiag.reduce.graphs.inputs import TensorInput
-from dynadiag.reduce.graphs.observing import SAME_RANDOM, run_once, surroundings
+from dynadiag.reduce.graphs.observing import SAME_RANDOM, compiled, run_once, surroundings
 from dynadiag.reduce.graphs.running import eager_values, flat
 from dynadiag.reduce.graphs.setting import Setting, backend_name
 from dynadiag.torch_compat.dispatch.live_call import RandomState
-from dynadiag.torch_compat.dynamo.compiling import LAYERS
+from dynadiag.torch_compat.dynamo.compiling import LAYERS, configured, loudly
 from dynadiag.torch_compat.inductor.kernels import eager_kernels, is_decomposed
 
 Entry = dict[str, Any]
 _KERNEL_LINES = 400
 
 
-def examine(candidate: Candidate, setting: Setting) -> Entry:
-    """What is said of one graph, as plain data. Raises what eager or the compiler raises."""
+def examine(candidate: Candidate, setting: Setting, later: Sequence[tuple[int, Candidate]] = ()) -> Entry:
+    """What is said of one graph, as plain data. Raises what eager or the compiler raises.
+
+    With the inputs of `later` calls, by their number, the first call whose results are different is examined, else the first whose
+    results are not equal to the bit.
+    """
     wanted = any(isinstance(input_, TensorInput) and input_.requires_grad for input_ in candidate.inputs)
     setting = replace(setting, check="mutation", backward=setting.grad and wanted)
     with surroundings(setting):
-        return _examined(candidate, setting)
+        if not later:
+            return _examined(candidate, setting)
+        calls = ((1, candidate), *later)
+        outcomes = _outcomes(calls, setting)
+        worst = next((outcome for outcome in ("different", "rounding") if outcome in outcomes), outcomes[0])
+        call, chosen = calls[outcomes.index(worst)]
+        told = [{"call": number, "outcome": outcome} for (number, _), outcome in zip(calls, outcomes, strict=True)]
+        return {**_examined(chosen, setting), "call": call, "calls": told}
+
+
+def _outcomes(calls: Sequence[tuple[int, Candidate]], setting: Setting) -> list[str]:
+    """What each call gives by the rule of all verbs, the graph compiled once: equal, rounding, different, or random."""
+    (_, first), *_ = calls
+    found = []
+    with configured((*_same_random(first.configs), NO_CACHES)), loudly():
+        function = compiled(own_copy(first.module), setting)
+        for _, candidate in calls:
+            reference = reference_of(candidate, setting)
+            again = run_once(candidate, setting, own_copy(candidate.module))
+            same = all_same_bits(again, reference.eager)
+            found.append(reference.outcome(run_once(candidate, setting, function)) if same else "random")
+    return found
 
 
 def _examined(candidate: Candidate, setting: Setting) -> Entry:
@@ -52,7 +77,7 @@ def _examined(candidate: Candidate, setting: Setting) -> Entry:
     entry["compared_cpu_s"] = round(_cpu_s() - began, 2)
     configs = candidate.configs
     if random and not all_same_bits(compiled, reference.eager):
-        configs = (*((name, value) for name, value in configs if name != SAME_RANDOM[0]), SAME_RANDOM)
+        configs = _same_random(configs)
         compiled = run_compiled(candidate, setting, configs)
         entry["other_random_numbers"] = True
     entry["outputs"] = _outputs(reference, compiled)
@@ -60,6 +85,11 @@ def _examined(candidate: Candidate, setting: Setting) -> Entry:
     if outcome != "equal":
         entry |= _explained(reference, configs, outcome)
     return {**entry, "cpu_s": round(_cpu_s() - began, 2)}
+
+
+def _same_random(configs: Configs) -> Configs:
+    """With eager's random numbers in compiled code."""
+    return (*((name, value) for name, value in configs if name != SAME_RANDOM[0]), SAME_RANDOM)
 
 
 def _explained(reference: Reference, configs: Configs, outcome: str) -> Entry:

@@ -22,7 +22,7 @@ from dynadiag.torch_compat.dynamo.compiling import configured, loudly
 from dynadiag.torch_compat.inductor.kernels import Kernel, is_operator, written_kernels
 
 Configs = tuple[tuple[str, Any], ...]
-_NO_CACHES = ("inductor.force_disable_caches", True)
+NO_CACHES = ("inductor.force_disable_caches", True)
 """What a graph was compiled with is only in part in the keys of Inductor's caches."""
 _GROWS = 2.0
 _CANCELS = 0.1
@@ -76,7 +76,7 @@ class Located:
 
 def run_compiled(candidate: Candidate, setting: Any, configs: Configs, around: AbstractContextManager[Any] | None = None) -> list[Any]:
     """The results of a candidate as its setting compiles it, under these options."""
-    with configured((*configs, _NO_CACHES)), loudly(), around or nullcontext():
+    with configured((*configs, NO_CACHES)), loudly(), around or nullcontext():
         return run_once(candidate, setting, compiled(own_copy(candidate.module), setting))
 
 

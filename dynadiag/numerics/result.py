@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 LIMITS = (
-    "The first call of each graph is compared, in a process of its own. What earlier calls, other graphs and Python code do to the numbers "
+    "The first calls of each graph are compared, in a process of its own. What other graphs and Python code do to the numbers "
     "is not seen, and neither is a change that the script makes to the compiler, unless --load makes it too."
 )
 
@@ -102,11 +102,20 @@ class EagerKernelKeys(TypedDict):
     decomposed: Annotated[bool, "whether Inductor replaces it by other operators"]
 
 
+class CallKeys(TypedDict):
+    """What a call of the graph gives, by the rule of all verbs."""
+
+    call: int
+    outcome: Annotated[str, "equal, rounding, different, or random where eager's own results differ between two runs"]
+
+
 class ComparedKeys(TypedDict):
     """One captured graph."""
 
     graph: str
     status: Annotated[str, "equal, rounding, fault or skipped"]
+    call: NotRequired[Annotated[int, "with --calls the call that everything else is about"]]
+    calls: NotRequired[Annotated[list[CallKeys], "with --calls"]]
     why_not: NotRequired[str]
     backend: NotRequired[str]
     nodes: NotRequired[int]
@@ -124,6 +133,35 @@ class ComparedKeys(TypedDict):
     eager_kernels: NotRequired[list[EagerKernelKeys]]
     compared_cpu_s: NotRequired[Annotated[float, "CPU seconds of two eager calls, one in float64, and one compilation with its call"]]
     cpu_s: NotRequired[Annotated[float, "CPU seconds of all"]]
+
+
+CurveOutcome = Literal["equal", "rounding", "random_numbers", "tracing", "graph", "several_graphs"]
+
+
+class StepKeys(TypedDict):
+    """One loss: a call of `backward`."""
+
+    step: Annotated[int, "from 1"]
+    eager: float
+    compiled: Annotated[float | None, "null where the compiled run ended before"]
+    rounding: Annotated[float | None, "how far from eager's it may be by rounding alone; null where that was not run"]
+    seeds: Annotated[float | None, "how far another seed of the program leads; null where that was not run"]
+
+
+class CurveKeys(TypedDict):
+    """The losses of the script compiled and in eager."""
+
+    outcome: Annotated[
+        str,
+        "equal to the bit; rounding: within what eager with other rounding is off; random_numbers: so with eager's random numbers; else it "
+        "leaves that, by the compilation of one graph, of several graphs together, or (tracing) with all graphs in eager, too",
+    ]
+    leaves_at: Annotated[int | None, "the first step outside; null where there is none"]
+    graph: Annotated[int | None, "the graph whose compilation alone makes it leave; null where no single one does"]
+    others_stay: Annotated[bool | None, "whether it stays inside with all other graphs compiled; null where that was not run"]
+    graphs: Annotated[int, "how many graphs were compiled"]
+    steps: list[StepKeys]
+    runs: Annotated[list[str], "the runs of the script, in order"]
 
 
 class NumericsSummaryKeys(TypedDict):
@@ -145,19 +183,26 @@ class NumericsFile(TypedDict):
     torch: str | None
     summary: NumericsSummaryKeys
     graphs: Annotated[list[dict[str, Any]], list[ComparedKeys]]
+    curve: NotRequired[Annotated[CurveKeys, "with --steps"]]
     notes: list[str]
     limits: Annotated[str, "what is not compared"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumericsResult:
-    """`graphs` are the entries of the comparing process (`ComparedKeys`); `failed`: the script did."""
+    """`graphs` are the entries of the comparing process (`ComparedKeys`); `failed`: the script did. `curve` is that of a whole run."""
 
     program: str
     torch: str | None
     graphs: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = ()
     failed: bool = False
+    curve: CurveKeys | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the losses leave what rounding and random numbers explain."""
+        return self.curve is not None and self.curve["outcome"] not in ("equal", "rounding", "random_numbers")
 
     def with_status(self, status: str) -> list[Mapping[str, Any]]:
         """The graphs with this status."""
@@ -166,14 +211,16 @@ class NumericsResult:
     @property
     def exit_code(self) -> int:
         """0: equal or rounding; 1: a fault, or the script failed; 5: nothing was compared."""
-        if self.with_status("fault") or self.failed:
+        if self.with_status("fault") or self.failed or self.leaves:
             return 1
+        if self.curve is not None:
+            return 0
         return 5 if len(self.with_status("skipped")) == len(self.graphs) else 0
 
     def to_json(self, version: str) -> NumericsFile:
         """The content of `numerics.json`."""
         counts = {name: len(self.with_status(name)) for name in ("equal", "rounding", "skipped")}
-        return {
+        told: NumericsFile = {
             "schema_version": 1,
             "dynadiag": version,
             "program": self.program,
@@ -183,3 +230,6 @@ class NumericsResult:
             "notes": list(self.notes),
             "limits": LIMITS,
         }
+        if self.curve is not None:
+            told["curve"] = self.curve
+        return told

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dynadiag.numerics.result import LIMITS, NumericsResult
+from dynadiag.numerics.loss_band import WIDTHS
+from dynadiag.numerics.result import LIMITS, CurveKeys, NumericsResult, StepKeys
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _WIDTH = 400
@@ -49,15 +50,21 @@ def document_of(result: NumericsResult, command: str = "") -> Document:
     counts = [(status, result.with_status(status)) for status in _WORDS]
     return Document(
         title=f"dynadiag numerics {result.program}",
-        facts=(f"the first call of each graph, with torch {result.torch or 'of an unknown version'}",),
+        facts=(f"{'' if not result.graphs else f'{_calls(result)} of each graph, '}with torch {result.torch or 'of an unknown version'}",),
         command=command,
-        headlines=tuple(
-            Headline(word=_WORDS[status][0], what=_graphs(graphs), tone=_WORDS[status][1]) for status, graphs in counts if graphs
+        headlines=(
+            *(() if result.curve is None else (_curve_headline(result.curve),)),
+            *(Headline(word=_WORDS[status][0], what=_graphs(graphs), tone=_WORDS[status][1]) for status, graphs in counts if graphs),
         ),
         figures=tuple((_WORDS[status][0].lower(), str(len(graphs))) for status, graphs in counts),
         sections=tuple(_sections(result)),
         name="numerics.json",
     )
+
+
+def _calls(result: NumericsResult) -> str:
+    most = max((len(graph.get("calls", ())) for graph in result.graphs), default=0)
+    return f"the first {most} calls" if most > 1 else "the first call"
 
 
 def _graphs(graphs: Sequence[Mapping[str, Any]]) -> str:
@@ -66,6 +73,8 @@ def _graphs(graphs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sections(result: NumericsResult) -> Iterator[Section]:
+    if result.curve is not None:
+        yield _losses(result.curve)
     differing = [*result.with_status("fault"), *result.with_status("rounding")]
     if differing:
         yield Section(title="Where it begins", columns=_BEGINS, items=differing, row=_begins, as_entries=True)
@@ -80,7 +89,66 @@ def _sections(result: NumericsResult) -> Iterator[Section]:
     if left := result.with_status("skipped"):
         rows_left = [cells(graph["graph"], Part(graph["why_not"], _WIDTH)) for graph in left]
         yield Section(title="Not compared", columns=(Column("graph"), Column("reason")), items=rows_left)
-    yield Section(title="Notes", points=(*result.notes, LIMITS))
+    yield Section(title="Notes", points=(*result.notes, LIMITS) if result.graphs else (*result.notes, _CURVE_LIMITS))
+
+
+def _curve_headline(curve: CurveKeys) -> Headline:
+    word, what, tone = _CURVES[curve["outcome"]]
+    others = "; with all other graphs compiled it stays inside" if curve["others_stay"] else ""
+    said = "" if curve["leaves_at"] is None else f"from step {curve['leaves_at']} it is farther from eager's than eager with other rounding"
+    return Headline(word=word, what=what.format(graph=curve["graph"], steps=len(curve["steps"])), said=said + others, tone=tone)
+
+
+_CURVES: Mapping[str, tuple[str, str, Tone]] = {
+    "equal": ("Losses equal to the bit", "{steps} steps", "good"),
+    "rounding": ("Losses within rounding", "{steps} steps", "good"),
+    "random_numbers": (
+        "Losses differ by random numbers",
+        "with eager's (torch._inductor.config.fallback_random) they are within rounding",
+        "good",
+    ),
+    "graph": ("Losses leave eager's", "by the compilation of graph-{graph} alone", "bad"),
+    "several_graphs": ("Losses leave eager's", "no graph alone makes them leave", "bad"),
+    "tracing": ("Losses leave eager's", "also where all graphs run in eager: what Dynamo makes of the program differs", "bad"),
+}
+_STEPS = tuple(Column(name, numeric=True) for name in ("step", "eager", "compiled", "difference", "rounding explains", "another seed"))
+_MOST_STEPS = 12
+_CURVE_LIMITS = (
+    f"Rounding explains {WIDTHS:g} times what two runs of eager were off whose operations were off by up to half a rounding each. Weights, "
+    "gradients and other outputs are not compared."
+)
+
+
+def _losses(curve: CurveKeys) -> Section:
+    """The steps: all of few, else the first, those around the one at which it leaves, and the last."""
+    steps = curve["steps"]
+    shown = steps
+    if len(steps) > _MOST_STEPS:
+        middle = (curve["leaves_at"] or len(steps)) - 1
+        wanted = {0, len(steps) - 1, *range(max(0, middle - 4), min(len(steps), middle + 5))}
+        shown = [step for at, step in enumerate(steps) if at in wanted]
+    return Section(
+        title="Losses",
+        said=f"{len(steps)} steps, {len(curve['runs'])} runs",
+        columns=_STEPS,
+        items=shown,
+        row=_step,
+        closing="" if len(shown) == len(steps) else f"{len(steps) - len(shown)} more: --format json",
+    )
+
+
+def _step(step: StepKeys) -> tuple[Cell, ...]:
+    loss = step["compiled"]
+    off = None if loss is None else abs(loss - step["eager"])
+    outside = off is None or not off <= (step["rounding"] or 0.0)
+    return cells(
+        str(step["step"]),
+        f"{step['eager']:.7g}",
+        "ended" if loss is None else f"{loss:.7g}",
+        Part("" if off is None else f"{off:.1e}", tone="bad" if outside else "good"),
+        _figure(step["rounding"]),
+        _figure(step["seeds"]),
+    )
 
 
 def _begins(graph: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -107,7 +175,19 @@ def _heading(graph: Mapping[str, Any]) -> str:
     if operator["fusion"]:
         return f"{word}: in the fused kernel of {', '.join(operator['fusion'][:6])}"
     backward = " of the backward" if operator["graph"] == "backward" else ""
-    return f"{word}: first at {operator['operator']}{backward}"
+    return f"{word}: first at {operator['operator']}{backward}{_at_call(graph)}"
+
+
+def _at_call(graph: Mapping[str, Any]) -> str:
+    """Which call it is, and how many there are that give the same outcome."""
+    calls = graph.get("calls", ())
+    if not calls:
+        return ""
+    alike = sum(item["outcome"] == graph["outcome"] for item in calls)
+    return f", in call {graph['call']} ({alike} of {len(calls)} calls are {_OUTCOMES[graph['outcome']]})"
+
+
+_OUTCOMES = {"rounding": "within rounding", "different": "different"}
 
 
 def _line(place: Mapping[str, Any] | None) -> str:

@@ -11,11 +11,13 @@ import os
 import runpy
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dynadiag.capture.graph_capture import LATER_INPUTS
 from dynadiag.children.forked import ChildReport, Tell, keep_for_children, run_forked
 from dynadiag.errors import DynadiagError, UsageError
 from dynadiag.files import read_small
@@ -24,7 +26,7 @@ from dynadiag.json_lines import leave, value_of
 from dynadiag.numerics.aten_graphs import INPUT_SOURCE
 from dynadiag.numerics.examination import examine
 from dynadiag.reduce.graphs.candidate import Candidate
-from dynadiag.reduce.graphs.loading import load_capture
+from dynadiag.reduce.graphs.loading import load_capture, with_inputs
 from dynadiag.reduce.graphs.setting import Setting
 from dynadiag.reduce.worker_process import Interrupts, kernels_kept, say, serve
 from dynadiag.torch_compat.dynamo.compiling import import_dynamo, warm_up
@@ -38,12 +40,12 @@ def compare_job(job: dict[str, Any], interrupts: Interrupts, began: float) -> No
     """Say what came of each captured graph of the job."""
     if job["load"] is not None:
         _load(job["load"])
-    ready: list[tuple[str, Candidate, Setting]] = []
-    for folder in map(Path, job["captures"]):
+    ready: list[tuple[Path, Candidate, Setting]] = []
+    for folder in (Path(name).absolute() for name in job["captures"]):
         try:
             candidate, setting = load_capture(folder)
             _note_origins(candidate, folder)
-            ready.append((folder.name, candidate, setting))
+            ready.append((folder, candidate, setting))
         except DynadiagError as error:
             say(graph=folder.name, **skipped(error.message))
     if not any(candidate.accelerated for _, candidate, _ in ready):
@@ -53,9 +55,10 @@ def compare_job(job: dict[str, Any], interrupts: Interrupts, began: float) -> No
     keep_for_children()
     say(torch=str(torch.__version__), graphs=len(job["captures"]))
     with kernels_kept(Path(job["out"])):
-        for name, candidate, setting in ready:
+        for folder, candidate, setting in ready:
             interrupts.check()
-            say(graph=name, **_compared(candidate, setting, job["timeout_s"]))
+            later = [(call, folder / LATER_INPUTS.format(call)) for call in range(2, job["calls"] + 1)]
+            say(graph=folder.name, **_compared(candidate, setting, [pair for pair in later if pair[1].exists()], job["timeout_s"]))
 
 
 def _note_origins(candidate: Candidate, folder: Path) -> None:
@@ -72,11 +75,11 @@ def _note_origins(candidate: Candidate, folder: Path) -> None:
             node.meta[INPUT_SOURCE] = known[2]
 
 
-def _compared(candidate: Candidate, setting: Setting, timeout_s: float) -> dict[str, Any]:
+def _compared(candidate: Candidate, setting: Setting, later: Sequence[tuple[int, Path]], timeout_s: float) -> dict[str, Any]:
     def work(tell: Tell) -> None:
         torch.set_num_threads(1)
         try:
-            tell({"entry": examine(candidate, setting)})
+            tell({"entry": examine(candidate, setting, [(call, with_inputs(candidate, file)) for call, file in later])})
         except Exception as error:  # noqa: BLE001 - the border around a candidate: eager and the compiler run here
             traceback.print_exc()
             text = " ".join(str(error).split())[:300]

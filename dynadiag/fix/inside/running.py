@@ -25,6 +25,7 @@ from typing import Any
 import dynadiag
 from dynadiag.capture import overlay
 from dynadiag.capture.compiled_calls import CompiledCalls
+from dynadiag.capture.losses import shifted
 from dynadiag.capture.reach import seed_generators
 from dynadiag.capture.script import UserCodeError, one_line, run_script
 from dynadiag.files import write_file
@@ -164,20 +165,13 @@ class _Watch:
 def _shift_seeds(torch: ModuleType, shift: int) -> None:
     """Other random numbers than the program asks for, as if it had been written with another seed."""
     for owner, name in ((torch, "manual_seed"), (torch.random, "manual_seed"), (random, "seed")):
-        setattr(owner, name, _shifted(getattr(owner, name), shift))
-
-
-def _shifted(seed: Any, shift: int) -> Any:
-    def shifted(given: Any = None, *more: Any, **named: Any) -> Any:
-        return seed(given + shift if isinstance(given, int) else given, *more, **named)
-
-    return shifted
+        setattr(owner, name, shifted(getattr(owner, name), shift))
 
 
 def _begin_numpy(module: ModuleType, shift: int) -> None:
     module.seed(shift)
     if shift:
-        module.__dict__["seed"] = _shifted(module.seed, shift)
+        module.__dict__["seed"] = shifted(module.seed, shift)
 
 
 def _install_conditions(force: Mapping[str, bool], sides: dict[str, set[bool]], watch: _Watch) -> None:

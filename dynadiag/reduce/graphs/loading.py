@@ -185,6 +185,16 @@ def input_values(saved: Mapping[str, Any]) -> list[Any]:
     return inputs
 
 
+def with_inputs(candidate: Candidate, file: Path) -> Candidate:
+    """The candidate with the inputs that a later call of its graph had. Raises UnreadableInputError for a file that is not whole."""
+    try:
+        values = input_values(read_saved(file))
+    except _SENSELESS as error:
+        raise _unreadable(file.parent, error) from error
+    lifted = candidate.inputs[len(values) :]
+    return replace(candidate, inputs=(*recipes(values, "input"), *lifted))
+
+
 def recipes(values: Sequence[Any], name: str) -> list[Input]:
     """The recipes of real values, each with a name of its own."""
     return [from_value(value, f"{name} {position}") for position, value in enumerate(values)]

@@ -42,7 +42,7 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureOptions:
-    """How to run the script. `every` captures each graph at its first call; `always` at each call, so that one run is enough.
+    """How to run the script. `every` captures each graph at its first `calls` calls; `always` at each call, so that one run is enough.
 
     `quiet` keeps what the script prints in a file; `say` is told which run begins. With a `view` the user's files are afterwards as they
     were.
@@ -51,6 +51,7 @@ class CaptureOptions:
     python: str | None = None
     timeout_s: float | None = None
     every: bool = False
+    calls: int = 1
     always: bool = False
     quiet: bool = False
     say: Callable[[str], None] = lambda text: None
@@ -69,7 +70,7 @@ def find_and_capture(target: Target, out: Path, options: CaptureOptions) -> tupl
     """
     if options.every:
         options.say("run 1 of the script: capturing each graph at its first call")
-        folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=EVERY), options)
+        folder, result = _run(target, out, "capture", CaptureSettings(str(out / "capture"), graph=EVERY, calls=options.calls), options)
         return _suspect(folder, result) or _ended_badly(result), _whole(folder)
     if options.always:
         return _found_and_captured(target, out, options)

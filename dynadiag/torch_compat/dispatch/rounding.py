@@ -122,6 +122,54 @@ class NoisySums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.rand(shape, generator=generator, device=device)
 
 
+class NoisyRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Each value that an operation computes is off by up to half a rounding of its dtype, one of a product of matrices by sqrt(n) of them.
+
+    So other kernels, as right, may round. Views, writes in place, copies and what is made of no tensor stay as they are.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and change what it computed."""
+        result = func(*args, **(kwargs or {}))
+        schema, name = func._schema, func.overloadpacket.__name__
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor) and value.is_floating_point()]
+        if not given or name in _EXACT or schema.is_mutable or any(item.alias_info is not None for item in schema.returns):
+            return result
+        terms = _terms(name, given)
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided:
+                generator = self._generators.setdefault(value.device, torch.Generator(value.device).manual_seed(self._seed))
+                off = torch.rand(value.shape, generator=generator, device=value.device).sub_(0.5)
+                value.copy_(value * (1 + off.to(_wider_than(value.dtype)) * torch.finfo(value.dtype).eps * terms**0.5))
+        return result
+
+
+# They copy values, or choose among them.
+_EXACT = frozenset(
+    ("clone", "_to_copy", "cat", "stack", "where", "relu", "neg", "abs", "max", "amax", "gather", "index_select", "embedding")
+)
+
+
+def _wider_than(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a rounding of this one can be added."""
+    return torch.float32 if dtype.itemsize < 4 else torch.float64
+
+
+def _terms(operator: str, given: Sequence[torch.Tensor]) -> int:
+    """How many terms a product of matrices adds up in float32 for one value; 1 of other operations, and where the dtype is coarser."""
+    weight = given[-1]
+    if weight.dtype.itemsize < 4 or weight.dim() < 2:
+        return 1
+    if operator in _PRODUCTS:
+        return min(weight.shape[-2], _MOST_TERMS)
+    return min(weight[0].numel(), _MOST_TERMS) if "convolution" in operator else 1
+
+
 def uses_tf32(*, convolution: bool) -> bool:
     """Whether float32 products on CUDA may be computed in TF32: convolutions may by default, products of matrices may not.
 

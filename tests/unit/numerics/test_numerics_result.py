@@ -51,6 +51,12 @@ def as_text(made):
     return " ".join(text_of(document_of(made)).split())
 
 
+def test_a_later_call_is_named_with_how_many_calls_are_alike():
+    calls = [{"call": number, "outcome": outcome} for number, outcome in enumerate(("equal", "rounding", "rounding"), 1)]
+    text = as_text(result(graph(call=2, calls=calls)))
+    assert "the first 3 calls of each graph" in text and "first at aten.mul, in call 2 (2 of 3 calls are within rounding)" in text
+
+
 SKIPPED = {"graph": "graph-1", "status": "skipped", "why_not": "eager itself gives other values in a second run: first at relu"}
 
 

@@ -1,6 +1,7 @@
 """One graph examined in this process: equal, rounding or a fault, at which operator, and what ends it."""
 
 import contextlib
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -10,13 +11,15 @@ from torch._inductor import decomposition, lowering
 from dynadiag.numerics.aten_graphs import INPUT_SOURCE, input_name
 from dynadiag.numerics.examination import examine
 from dynadiag.reduce.graphs.candidate import candidate_of
+from dynadiag.reduce.graphs.loading import recipes
 from dynadiag.reduce.graphs.setting import Setting
 
 aten = torch.ops.aten
 CASTS = "torch._inductor.config.emulate_precision_casts = True"
 
 
-def examined(program, *inputs, backend="inductor", plant=contextlib.nullcontext):
+def examined(program, *inputs, backend="inductor", plant=contextlib.nullcontext, later=()):
+    """What is said of the program's one graph; `later` are the inputs of its further calls."""
     found = []
 
     def keep(module, values):
@@ -26,8 +29,9 @@ def examined(program, *inputs, backend="inductor", plant=contextlib.nullcontext)
     torch._dynamo.reset()
     torch.compile(program, backend=keep, fullgraph=True)(*inputs)
     grad = any(value.requires_grad for value in inputs)
+    calls = [(call, replace(found[0], inputs=tuple(recipes(values, "input")))) for call, values in enumerate(later, 2)]
     with plant():
-        return examine(found[0], Setting(backend=backend, grad=grad))
+        return examine(found[0], Setting(backend=backend, grad=grad), calls)
 
 
 def normal(*shape, dtype=torch.float32, grad=False):
@@ -107,6 +111,18 @@ def test_a_difference_that_ends_when_values_are_stored_belongs_to_a_fusion():
     assert entry["status"] == "fault"
     assert entry["operator"]["fusion"]
     assert entry["operator"]["fault"] == "the difference ends when its value is stored"
+
+
+def wrong_for_large(module, inputs):
+    """Wrong in calls with large values."""
+    return lambda *values: tuple(value + 0.5 * (values[0].max() > 8) for value in module.forward(*values))
+
+
+def test_the_first_call_that_differs_is_examined():
+    later = [(normal(4, 4) + shift,) for shift in (1, 20, 30)]
+    entry = examined(lambda x: x.sin() * 2, normal(4, 4), backend=wrong_for_large, later=later)
+    assert entry["calls"] == [{"call": call, "outcome": "different" if call > 2 else "equal"} for call in (1, 2, 3, 4)]
+    assert (entry["call"], entry["status"], entry["outputs"][0]["largest"]) == (3, "fault", pytest.approx(0.5, abs=1e-6))
 
 
 def test_results_that_are_equal_to_the_bit_cost_no_more_than_the_comparison():

@@ -28,6 +28,7 @@ torch.manual_seed(0)
 model = torch.compile(Gate().eval())
 with torch.no_grad():
     print("sum", round(float(model(torch.randn(8, 32)).sum()), 2))
+    model(torch.randn(8, 32))
     torch.compile(lambda x: x * 2, backend="aot_eager")(torch.ones(3))
 """
 LOADED = """
@@ -49,7 +50,7 @@ def dynadiag(*arguments, folder):
 def test_a_script_with_a_fault_in_one_of_two_graphs(tmp_path):
     (tmp_path / "gate.py").write_text(PROGRAM)
     (tmp_path / "loaded.py").write_text(LOADED)
-    done = dynadiag("--out", "run", "--load", "loaded.py", "gate.py", folder=tmp_path)
+    done = dynadiag("--out", "run", "--calls", "3", "--load", "loaded.py", "gate.py", folder=tmp_path)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("sum ")
     assert len(done.stdout.splitlines()) == 1
@@ -62,6 +63,10 @@ def test_a_script_with_a_fault_in_one_of_two_graphs(tmp_path):
     assert {"L['x']"} < {source for _, _, source in origins.values()}
     jsonschema.validate(result, SCHEMA)
     assert result["summary"] == {"graphs": 2, "equal": 1, "rounding": 0, "faults": 1, "skipped": 0}
+    assert [graph.get("calls", []) for graph in result["graphs"]] == [
+        [{"call": 1, "outcome": "different"}, {"call": 2, "outcome": "different"}],
+        [],
+    ]
     places = {row["operator"]: row for row in result["graphs"][0]["operators"]}
     assert "norm" in places["aten.native_layer_norm"]["module"]
     assert places["aten.constant_pad_nd"]["line"]["file"].endswith("gate.py")
