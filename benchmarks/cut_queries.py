@@ -60,7 +60,7 @@ def main() -> None:
         run = trace.load(path)
         for recorded in run.graphs:
             try:
-                nodes = [node for node in recorded_graph(recorded).nodes if node.op not in ("placeholder", "get_attr", "output")]
+                nodes = [node for node in recorded_graph(recorded).nodes if node.is_call]
             except DynadiagError:
                 continue
             if not 10 <= len(nodes) <= 2000:

@@ -1,11 +1,15 @@
-"""Compiles models of torchvision and transformers, with random weights, so that their graphs are recorded: for `picture_layouts.py`.
+"""Compiles models of torchvision and transformers, so that their graphs are recorded: for `picture_layouts.py`.
 
-dynadiag explain -o RUN benchmarks/picture_programs.py
+dynadiag explain -o RUN benchmarks/picture_programs.py [small | large | held-out]
+
+`small` has random weights. `large` (graphs of 500 operators and more) and `held-out` are on the meta device: nothing is computed. No layout
+was tuned on `held-out`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 import torchvision
@@ -17,6 +21,16 @@ SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "i
          "num_key_value_heads": 2, "head_dim": 32, "d_kv": 32, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}  # fmt: skip
 TEXT = ("BertModel", "GPT2Model", "T5EncoderModel", "LlamaModel", "MistralModel", "DistilBertModel", "AlbertModel", "GPTNeoXModel",
         "OPTModel", "ElectraModel", "Qwen2Model", "GemmaModel")  # fmt: skip
+
+LARGE_VISION = ("resnet152", "densenet201", "efficientnet_v2_m", "convnext_large", "swin_b", "maxvit_t", "vit_h_14", "regnet_y_16gf")
+LARGE_TEXT = {"GPT2Model": 36, "BertModel": 24, "LlamaModel": 32, "T5Model": 8, "GPTNeoXModel": 20, "BartModel": 12, "DebertaV2Model": 12}
+"""Models of transformers by how many layers they get."""
+
+LARGE_TRAINED = ("resnet152", "swin_b", "BertModel", "BartModel")
+HELD_OUT_VISION = ("inception_v3", "mnasnet1_3", "swin_v2_s", "shufflenet_v2_x2_0")
+HELD_OUT_TEXT = {"Phi3Model": 16, "MPNetModel": 16, "PegasusModel": 6, "BloomModel": 12}
+HELD_OUT_TRAINED = ("shufflenet_v2_x2_0", "Phi3Model")
+Program = tuple[str, torch.nn.Module, tuple[torch.Tensor, ...], bool]
 
 
 class Diamonds(torch.nn.Module):
@@ -34,34 +48,56 @@ class Diamonds(torch.nn.Module):
         return torch.stack(parts).sum(0)
 
 
-def programs() -> list[tuple[str, torch.nn.Module, tuple[torch.Tensor, ...], bool]]:
+def small_programs() -> Iterator[Program]:
     """Name, model, inputs, and whether it is also trained."""
-    made: list[tuple[str, torch.nn.Module, tuple[torch.Tensor, ...], bool]] = []
     for name in VISION:
         model = torchvision.models.get_model(name, weights=None, **({"init_weights": False} if name == "googlenet" else {}))
-        made.append((name, model.eval(), (torch.randn(1, 3, 224, 224),), False))
+        yield name, model.eval(), (torch.randn(1, 3, 224, 224),), False
     for name in TEXT:
-        kind = getattr(transformers, name)
-        known = kind.config_class()
-        config = kind.config_class(**{key: value for key, value in SIZES.items() if hasattr(known, key)})
-        made.append((name, kind(config).eval(), (torch.randint(3, 90, (1, 8)),), name in ("BertModel", "GPT2Model", "LlamaModel")))
+        yield name, text_model(name, 2), (torch.randint(3, 90, (1, 8)),), name in ("BertModel", "GPT2Model", "LlamaModel")
     for width, depth in ((4, 2), (8, 3), (16, 2), (3, 8)):
-        made.append((f"diamonds_{width}_{depth}", Diamonds(width, depth), (torch.randn(2, 8),), True))
-    lstm = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 2)
-    made.append(("transformer_encoder", lstm, (torch.randn(2, 5, 32),), True))
-    made.append(("mlp", torch.nn.Sequential(*[layer for _ in range(6) for layer in (torch.nn.Linear(8, 8), torch.nn.GELU())]),
-                 (torch.randn(2, 8),), True))  # fmt: skip
-    return made
+        yield f"diamonds_{width}_{depth}", Diamonds(width, depth), (torch.randn(2, 8),), True
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 2)
+    yield "transformer_encoder", encoder, (torch.randn(2, 5, 32),), True
+    mlp = torch.nn.Sequential(*[layer for _ in range(6) for layer in (torch.nn.Linear(8, 8), torch.nn.GELU())])
+    yield "mlp", mlp, (torch.randn(2, 8),), True
+
+
+def meta_programs(vision: Iterable[str], text: Mapping[str, int], trained: Iterable[str]) -> Iterator[Program]:
+    """The same of models on the meta device; those of `text` get so many layers."""
+    with torch.device("meta"):
+        for name in vision:
+            kinds = {"init_weights": False} if name == "inception_v3" else {}
+            model = torchvision.models.get_model(name, weights=None, **kinds).train(name in trained)
+            yield name, model, (torch.empty(2, 3, 299 if name == "inception_v3" else 224, 299 if name == "inception_v3" else 224),), name in trained
+        for name, layers in text.items():
+            yield name, text_model(name, layers), (torch.empty(1, 8, dtype=torch.int64),), name in trained
+
+
+def text_model(name: str, layers: int) -> torch.nn.Module:
+    """A narrow model of transformers with so many layers."""
+    kind = getattr(transformers, name)
+    known = kind.config_class()
+    wanted = {key: layers if "layers" in key or key == "n_layer" else value for key, value in SIZES.items()}
+    return kind(kind.config_class(**{key: value for key, value in wanted.items() if hasattr(known, key)})).eval()
+
+
+def programs(chosen: str) -> Iterator[Program]:
+    """The programs of one set."""
+    if chosen == "large":
+        return meta_programs(LARGE_VISION, LARGE_TEXT, LARGE_TRAINED)
+    return meta_programs(HELD_OUT_VISION, HELD_OUT_TEXT, HELD_OUT_TRAINED) if chosen == "held-out" else small_programs()
 
 
 def main() -> None:
     """Compile and call each of them."""
-    for name, model, inputs, trained in programs():
+    for name, model, inputs, trained in programs(sys.argv[1] if len(sys.argv) > 1 else "small"):
         torch._dynamo.reset()
         compiled = torch.compile(model, backend="aot_eager" if trained else "eager")
+        needed = {"decoder_input_ids": inputs[0]} if getattr(getattr(model, "config", None), "is_encoder_decoder", False) else {}
         try:
             with torch.set_grad_enabled(trained):
-                made = compiled(*inputs)
+                made = compiled(*inputs, **needed)
                 made = made if isinstance(made, torch.Tensor) else next(iter(made.values()))
             if trained:
                 made.sum().backward()

@@ -132,9 +132,8 @@ def _print_text(path: Path, wanted: str) -> None:
 
 def _print_graph(path: Path, wanted: str, chosen_format: str) -> None:
     """A graph in a format of other tools, on stdout."""
-    from dynadiag.graphs.critical_path import critical_path
     from dynadiag.graphs.export import FORMATS, graph_text
-    from dynadiag.render.graph_view import tensor
+    from dynadiag.render.graph_view import graph_view
     from dynadiag.render.recorded_graph import recorded_graph
     from dynadiag.render.sanitise import clean
 
@@ -143,14 +142,10 @@ def _print_graph(path: Path, wanted: str, chosen_format: str) -> None:
     _, chosen = _find(path, wanted)
     nodes = recorded_graph(chosen).nodes
 
-    def size(annotation: str | None) -> int | None:
-        made = tensor(annotation)
-        return None if made is None else made.size
-
     def cleaned(text: str) -> str:
         return clean(text, limit=400)
 
-    print(graph_text(nodes, chosen_format, clean=cleaned, path=critical_path(nodes, size)), end="")
+    print(graph_text(nodes, chosen_format, clean=cleaned, path=graph_view(nodes).critical_path), end="")
 
 
 def _named(run: Path, graph_id: str | None) -> tuple[Path, str]:

@@ -14,7 +14,7 @@ from dynadiag.model.graph import Node
 FORMATS = ("dot", "graphml", "json")
 
 
-def graph_text(nodes: Sequence[Node], chosen: str, *, clean: Callable[[str], str], path: CriticalPath | None) -> str:
+def graph_text(nodes: Sequence[Node], chosen: str, *, clean: Callable[[str], str], path: CriticalPath) -> str:
     """All nodes and edges in one of `FORMATS`; `clean` makes a text of a log safe. The JSON also has the critical path."""
     import networkx
 
@@ -33,9 +33,8 @@ def graph_text(nodes: Sequence[Node], chosen: str, *, clean: Callable[[str], str
         return made.getvalue().decode("utf-8") + "\n"
     if chosen == "json":
         content: dict[str, Any] = {"schema_version": 1, **networkx.node_link_data(cleaned, edges="links")}
-        content["critical_path"] = (
-            None if path is None else {"calls": [names[name] for name in path.calls], "of": path.of, "bytes": path.most_bytes}
-        )
+        calls = [names[node.name] for node in nodes if node.is_call]
+        content["critical_path"] = {"calls": [calls[at] for at in path.calls], "of": len(calls), "bytes": path.most_bytes}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     return _dot(cleaned)
 

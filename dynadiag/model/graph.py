@@ -23,6 +23,11 @@ class Node:
     location: Location | None = None
     modules: tuple[str, ...] = ()
 
+    @property
+    def is_call(self) -> bool:
+        """Whether it calls something: it is neither an input nor an attribute nor the output."""
+        return self.op not in ("placeholder", "get_attr", "output")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:

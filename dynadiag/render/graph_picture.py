@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -260,12 +260,10 @@ def graph_picture(
         rows.append(ending)
     rows = rows or [Row(kind="pointwise", name="no calls: inputs and output only")]
     panels = tuple(_panel(frame, made, graph.classes) for frame in made.frames)
+    facts = [*summary[:1], _counts(made, operators), *([] if marks is None else [f"{sum(marks):,} kept"]), *_path_text(view)]
     return Picture(
         title=title,
-        summary=(
-            " · ".join([*summary[:1], _counts(made, operators), *([f"{sum(marks):,} kept"] if marks is not None else [])]),
-            *summary[1:],
-        ),
+        summary=(" · ".join(facts), *summary[1:]),
         rows=tuple(rows),
         panels=panels,
         links=tuple(links),
@@ -279,6 +277,14 @@ def _counts(made: Parts, operators: int | None) -> str:
     ran = f", which run{'s' if len(made.view.drawn) == 1 else ''} {wording.plural(operators, 'operator')}" if operators is not None else ""
     blocks = sum(len(frame.offsets) > 1 for frame in made.frames)
     return f"{calls}{ran}" + (f", {wording.plural(blocks, 'repeated block')} drawn once" if blocks else "")
+
+
+def _path_text(view: GraphView) -> Iterator[str]:
+    """`critical path: 88 calls, at most 12 MiB`, for a graph of which some calls can run side by side."""
+    path = view.critical_path
+    if len(path.calls) < len(view.drawn):
+        size = "" if path.most_bytes is None else f", at most {bytes_text(path.most_bytes)}"
+        yield f"critical path: {wording.plural(len(path.calls), 'call')}{size}"
 
 
 def _rows(made: Parts, base: Path | None, marks: Sequence[bool] | None) -> tuple[list[Row], list[int]]:

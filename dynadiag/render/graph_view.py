@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynadiag.facts.graph_writes import text_writes
+from dynadiag.graphs.critical_path import CriticalPath, critical_path
 from dynadiag.model.graph import Node
 from dynadiag.render.operator_classes import operator_class
 from dynadiag.trace import argument_names
@@ -45,13 +46,18 @@ class GraphView:
         named = ((name, f"{name} {node.target}") for name, node in self.given.items() if node.op == "placeholder")
         return tuple(name for name, spellings in named if not _STATE.search(spellings))
 
+    @property
+    def critical_path(self) -> CriticalPath:
+        """The longest chain of calls, by count and by bytes."""
+        return critical_path(self.sources, [None if made is None else made.size for made in self.tensors])
+
 
 def graph_view(nodes: Sequence[Node], label: Callable[[str], str] = str, writes: Mapping[str, Sequence[str]] | None = None) -> GraphView:
     """The view of a graph; `label` gives a person's name of a placeholder or attribute, `writes` what nodes write, by their names.
 
     Without `writes` the graph's text tells.
     """
-    drawn = tuple(node for node in nodes if node.op not in ("placeholder", "get_attr", "output"))
+    drawn = tuple(node for node in nodes if node.is_call)
     given = {node.name: node for node in nodes if node.op in ("placeholder", "get_attr")}
     hidden = {spelling: name for name in given for spelling in (_folded(name), name)}
     positions = {node.name: number for number, node in enumerate(drawn)}

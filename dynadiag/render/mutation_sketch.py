@@ -58,7 +58,7 @@ def mutation_sketch(nodes: Sequence[Node], mutations: Sequence[Mutation], *, tit
 
 def _window(nodes: Sequence[Node], mutations: Sequence[Mutation]) -> _Window:
     """The writing nodes and what lies within two steps of one, before and behind it."""
-    body = [node for node in nodes if node.op not in ("placeholder", "get_attr", "output")]
+    body = [node for node in nodes if node.is_call]
     writers = frozenset(node.name for node in nodes if _writes(node, nodes, mutations))
     neighbours: dict[str, set[str]] = {}
     known = {node.name for node in body}

@@ -115,7 +115,7 @@ def _shown(pictures: Mapping[str, str | None], out: Path) -> list[tuple[str, str
 
 
 def _draw_all(before: Candidate, after: Candidate, out: Path) -> Mapping[str, str | None]:
-    """Write `before.svg`, `after.svg`, and `kept.svg`, the original with what is kept in colour; gives their names."""
+    """Write `before.svg`, `after.svg`, and `kept.svg`, the original with what is kept in colour, each with its `.gv`; gives their names."""
     original, rest = _graph(before), _graph(after)
     left = {(node.name, node.target) for node in rest.nodes}
     pictures = {
@@ -124,7 +124,10 @@ def _draw_all(before: Candidate, after: Candidate, out: Path) -> Mapping[str, st
         "kept": graph_picture(original, title="What is left of the graph, in colour", kept=left),
     }
     for name, picture in pictures.items():
-        write_text(drawn(picture).text, out / f"{name}.svg")
+        drawing = drawn(picture)
+        write_text(drawing.text, out / f"{name}.svg")
+        if drawing.dot is not None:
+            write_text(drawing.dot, out / f"{name}.gv")
     return {name: f"{name}.svg" for name in pictures}
 
 

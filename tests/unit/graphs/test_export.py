@@ -7,10 +7,11 @@ import xml.etree.ElementTree as ElementTree
 import networkx
 import pytest
 
-from dynadiag.graphs.critical_path import critical_path
+from dynadiag.graphs.critical_path import CriticalPath, critical_path
 from dynadiag.graphs.export import FORMATS, graph_text
-from dynadiag.graphs.view import MOST_NODES, as_networkx
+from dynadiag.graphs.view import as_networkx
 from dynadiag.model.graph import Node
+from dynadiag.render.graph_view import graph_view
 from dynadiag.render.sanitise import clean
 
 
@@ -30,21 +31,24 @@ def test_edges_go_from_what_is_read_to_who_reads_it_with_its_places():
 
 
 def test_the_longest_chain_by_calls_and_by_bytes():
-    path = critical_path(diamond(), lambda text: int(text))
-    assert path is not None
-    assert path.calls == ("a", "b", "d")
-    assert (path.of, path.most_bytes) == (4, 108)
-    unknown = critical_path(diamond(), lambda text: None)
-    assert unknown is not None and unknown.most_bytes is None
+    reads = [(), (0,), (), (1, 2)]
+    assert critical_path(reads, [8, 8, 100, 8]) == CriticalPath((0, 1, 3), 108)
+    assert critical_path(reads, [8, None, 100, 8]) == CriticalPath((0, 1, 3), None)
+    assert critical_path([], []) == CriticalPath((), 0)
 
 
-def test_too_large_a_graph_has_no_critical_path():
-    assert critical_path([node(f"n{at}") for at in range(MOST_NODES + 1)], lambda text: 0) is None
+def test_the_path_of_a_view_goes_along_what_calls_read():
+    assert graph_view(diamond()).critical_path == CriticalPath((0, 1, 3), None)
+
+
+def test_a_long_graph_has_its_path():
+    reads = [(at - 1, at // 2) if at else () for at in range(50_000)]
+    assert len(critical_path(reads, [1] * 50_000).calls) == 50_000
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
 def test_every_format_has_every_node_and_edge(chosen):
-    path = critical_path(diamond(), lambda text: int(text))
+    path = CriticalPath((0, 1, 3), 108)
     text = graph_text(diamond(), chosen, clean=clean, path=path)
     if chosen == "json":
         content = json.loads(text)
@@ -61,7 +65,7 @@ def test_every_format_has_every_node_and_edge(chosen):
 @pytest.mark.parametrize("chosen", FORMATS)
 def test_hostile_names_are_text(chosen):
     bad = '"]; x -> y <script>&]]>\x00\x1b[31m\u202e\ud800'
-    text = graph_text([node(bad, target=bad), node(bad[:-1], [bad], target="<b>x</b>")], chosen, clean=clean, path=None)
+    text = graph_text([node(bad, target=bad), node(bad[:-1], [bad], target="<b>x</b>")], chosen, clean=clean, path=CriticalPath((), None))
     assert not set(text) & set("\x00\x1b\u202e\ud800")
     if chosen == "graphml":
         ElementTree.fromstring(text)

@@ -88,6 +88,7 @@ def test_the_report_and_the_pictures_are_written(tmp_path):
     assert (
         papers.pictures == {name: f"{name}.svg" for name in ("before", "after", "kept")} and papers.report == "report.md" and not papers.why
     )
+    assert all((tmp_path / f"{name}.gv").read_text().startswith("digraph") for name in papers.pictures)
     assert ">removed<" in (tmp_path / "kept.svg").read_text() and "1 kept" in (tmp_path / "kept.svg").read_text()
     assert (tmp_path / "after.svg").read_text().startswith("<svg") and "tanh" in (tmp_path / "before.svg").read_text()
     text = (tmp_path / "report.md").read_text()
