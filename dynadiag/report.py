@@ -14,9 +14,11 @@ from dynadiag.advice.ideas import Parts, with_ideas
 from dynadiag.advice.imports import with_imports
 from dynadiag.facts.fingerprint import numbered
 from dynadiag.facts.lookups import kept_graphs
+from dynadiag.facts.standing_behind import causes_of
 from dynadiag.model import codes
+from dynadiag.model.clauses import CompiledApart
 from dynadiag.model.parity import Replayed
-from dynadiag.model.report import CompileTime, Finding, GraphBreak, PassResult, Report, Summary, distinct_advice
+from dynadiag.model.report import CompileTime, Fallback, Finding, GraphBreak, PassResult, Recompile, Report, Summary, distinct_advice
 from dynadiag.model.run import Run
 from dynadiag.passes import ALL_PASSES
 from dynadiag.passes.base import Pass
@@ -52,6 +54,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
     mutations = _joined(results, lambda result: result.mutations)
     transitions = _all_entries(results, lambda result: result.transitions)
     findings = _explained(tuple(finding for result in results for finding in result.findings))
+    ranked = _ranked(_copyable(element, run) for element in with_ideas(findings, Parts.of(graph_breaks, recompiles, transitions), run))
     looked_for_mutations = any(_name(item) == "find_mutations" for item in passes)
     return Report(
         run=run,
@@ -66,7 +69,7 @@ def build(run: Run, passes: Sequence[Pass] = ALL_PASSES, *, replayed: Replayed |
         guards=_joined(results, lambda result: result.guards),
         compile_time=compile_time,
         ranks=_joined(results, lambda result: result.ranks),
-        findings=_ranked(_copyable(element, run) for element in with_ideas(findings, Parts.of(graph_breaks, recompiles, transitions), run)),
+        findings=_with_causes(ranked, graph_breaks, recompiles, fallbacks, run),
         parity=next((result.parity for result in results if result.parity is not None), None),
         replayed=replayed,
         notes=tuple(dict.fromkeys((*run.notes, *notes, *(note for result in results for note in result.notes)))),
@@ -136,6 +139,22 @@ def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     ordered = sorted(findings, key=_order)
     marks = numbered([(finding.fingerprint, finding.where) for finding in ordered])
     return tuple(replace(item, id=f"n{at}", fingerprint=mark) for at, (item, mark) in enumerate(zip(ordered, marks, strict=True), start=1))
+
+
+def _with_causes(
+    findings: tuple[Finding, ...], breaks: Sequence[GraphBreak], recompiles: Sequence[Recompile], fallbacks: Sequence[Fallback], run: Run
+) -> tuple[Finding, ...]:
+    """The findings with those that they stand behind, which is also said of what is no break itself."""
+    causes = causes_of(findings, breaks, recompiles, fallbacks, run)
+    curable = {finding.id for finding in findings if finding.fix}
+    sites = {site.id for site in breaks}
+
+    def completed(finding: Finding) -> Finding:
+        behind = causes[finding.id]
+        apart = () if sites & set(finding.evidence) else (CompiledApart(behind, not curable.isdisjoint(behind)),)
+        return replace(finding, behind=behind, clauses=(*finding.clauses[:1], *apart, *finding.clauses[1:]))
+
+    return tuple(completed(item) if item.id in causes else item for item in findings)
 
 
 def _order(finding: Finding) -> tuple[tuple[float, ...], str, str, int, str]:

@@ -20,6 +20,7 @@ from dynadiag.errors import DynadiagError, EditError
 from dynadiag.fix import libraries, moves
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
+from dynadiag.graphs.generations import generations
 from dynadiag.model.clauses import Unadvised
 from dynadiag.model.report import Advice, Finding, Report
 from dynadiag.source.imports import TORCH
@@ -32,7 +33,7 @@ PRINT_OPTION: Final = "torch._dynamo.config.reorderable_logging_functions.add(pr
 
 
 def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[Candidate], list[Left]]:
-    """What can be tried, in the order of the findings, and for each finding of severity warning or worse that has nothing: why."""
+    """What can be tried, in the order of the findings but causes first, and why nothing is tried for a finding from warning upwards."""
     found: dict[tuple[Edit, ...], Candidate] = {}
     left: list[Left] = []
     wanted = [item for item in report.findings if item.severity != "note" or item.fix or item.code.startswith("DR")]
@@ -56,8 +57,15 @@ def candidates(report: Report, sources: Sources, *, unsafe: bool) -> tuple[list[
         if not made and finding.severity != "note":
             left.append(Left(fingerprint=finding.fingerprint, why=whys[0] if whys else _unadvised(finding)))
     # A driver stays plain Python whatever else is changed in it; any other function only where no change of its lines helps.
-    order = sorted(found.values(), key=lambda item: -1 if item.first else int(item.moves_region))
+    order = sorted(causes_first(found.values(), report.findings), key=lambda item: -1 if item.first else int(item.moves_region))
     return [replace(item, id=f"x{number}") for number, item in enumerate(order, start=1)], left
+
+
+def causes_first(given: Iterable[Candidate], findings: Sequence[Finding]) -> list[Candidate]:
+    """The changes in their order, but each behind those that cure what its finding stands behind, which may end that finding, too."""
+    marks = {finding.id: finding.fingerprint for finding in findings}
+    behind = generations({finding.fingerprint: [marks[name] for name in finding.behind] for finding in findings if finding.behind})
+    return sorted(given, key=lambda item: min(behind.get(cure, 0) for cure in item.cures))
 
 
 def _rewritten(found: Iterable[Iterable[Candidate]]) -> frozenset[tuple[str, int]]:

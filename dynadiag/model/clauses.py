@@ -108,6 +108,14 @@ class ResumedIn(Clause):
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledApart(Clause):
+    """Because of which findings of graph breaks the code is compiled as a function of its own, and whether a change ends one of them."""
+
+    findings: tuple[str, ...]
+    curable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CompileSeconds(Clause):
     """What so many compilations took, measured."""
 

@@ -310,6 +310,7 @@ class Finding:
     cost: Cost | None
     evidence: Annotated[tuple[str, ...], "ids of frames, graphs, breaks, ..."]
     rank: Annotated[tuple[float, ...], tuple[float | None, ...], "what the list is sorted by, smaller first"] = ()
+    behind: Annotated[tuple[str, ...], "ids of the findings of graph breaks because of which this code is compiled by itself"] = ()
 
     @property
     def why(self) -> str:

@@ -69,6 +69,12 @@ def _resumed_in(clause: c.ResumedIn) -> str:
     return capital("; ".join(parts))
 
 
+def _compiled_apart(clause: c.CompiledApart) -> str:
+    breaks = "graph break" if len(clause.findings) == 1 else "graph breaks"
+    first = ": cure that first" if len(clause.findings) == 1 else ": cure those first"
+    return f"It is compiled as a function of its own because of {breaks} {listed(clause.findings)}{first if clause.curable else ''}"
+
+
 def _compile_seconds(clause: c.CompileSeconds) -> str:
     these = "This recompile" if clause.recompiles == 1 else "These recompiles"
     return f"{these} took {clause.seconds:.2f} s of compile time (measured)"
@@ -123,6 +129,7 @@ _WRITERS: Mapping[type[c.Clause], Callable[[Any], str]] = {
     c.LeftEager: _left_eager,
     c.GraphsAround: _graphs_around,
     c.ResumedIn: _resumed_in,
+    c.CompiledApart: _compiled_apart,
     c.CompileSeconds: _compile_seconds,
     c.VersionsUsed: _versions_used,
     c.EndedProgram: lambda clause: "This exception ended the program",

@@ -90,6 +90,7 @@ MAY_IMPORT = {
     "fix": LOWEST
     | {
         "children",
+        "graphs",
         "private_view",
         "revisions",
         "model",

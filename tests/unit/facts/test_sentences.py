@@ -19,6 +19,8 @@ SAID = {
     c.GraphsAround(("g0",), ("g1", "g0"), between=True): "Graphs between them: g0, g1.",
     c.ResumedIn(2, 1): "Continues in 2 compiled resume functions; 1 resume function not compiled.",
     c.ResumedIn(0, 2): "2 resume functions not compiled.",
+    c.CompiledApart(("n2",), curable=True): "It is compiled as a function of its own because of graph break n2: cure that first.",
+    c.CompiledApart(("n2", "n3"), curable=False): "It is compiled as a function of its own because of graph breaks n2, n3.",
     c.CompileSeconds(1.5, 1): "This recompile took 1.50 s of compile time (measured).",
     c.VersionsUsed(3, 8): "It has 3 of at most 8 compiled versions.",
     c.VersionsUsed(3, None): "It has 3 compiled versions; the recompile limit is not in the log.",

@@ -11,9 +11,11 @@ import pytest
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, Span
 from dynadiag.children.answer_cache import AnswerCache, remembering
+from dynadiag.fix.candidates import causes_first
 from dynadiag.fix.proof import Verdict
 from dynadiag.fix.search import Search
 from dynadiag.fix.standing import Standing, why_not_better
+from dynadiag.model import Finding
 
 FILE = "/train.py"
 TEXT = "a = 1\nb = 2\nc = 3\n"
@@ -53,6 +55,19 @@ class Answers:
             return Verdict(proven=False, why="values differ")
         gone = "".join(self._cures.get(one.slug, one.slug) for one in changes)
         return Verdict(proven=True, standing=standing(*(one for one in "abc" if one not in gone)))
+
+
+def test_what_ends_a_cause_is_tried_before_what_is_for_its_effects():
+    def finding(name: str, *behind: str) -> Finding:
+        return Finding(
+            id=f"n{name}", fingerprint=name, code="", severity="warning", title="", where=None, clauses=(), fix=(), cost=None, evidence=(),
+            behind=behind,
+        )  # fmt: skip
+
+    changes = [change(number) for number in (1, 2, 3)]
+    assert causes_first(changes, [finding("a", "nb"), finding("b", "nc"), finding("c")]) == changes[::-1]
+    assert causes_first(changes, [finding("a", "nc"), finding("b"), finding("c")]) == [changes[1], changes[2], changes[0]]
+    assert causes_first(changes, [finding("a"), finding("b"), finding("c")]) == changes
 
 
 def search(prover: Answers) -> Search:
