@@ -18,6 +18,7 @@ from dynadiag.changes.branch import branch_at, rewritten
 from dynadiag.changes.dynamic import compiled_dynamic, compiled_static
 from dynadiag.changes.edits import Edit, applied, dedented
 from dynadiag.changes.kinds import Kind, all_kinds
+from dynadiag.changes.library_cure import slug_of
 from dynadiag.changes.number_as_tensor import with_tensor
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
@@ -25,6 +26,7 @@ from dynadiag.changes.size_reads import read_once
 from dynadiag.changes.smaller_region import smaller_regions
 from dynadiag.changes.train_step_edits import compiled_apart
 from dynadiag.fix.moves import PROOF_NAMES
+from dynadiag.rules.libraries.entries import all_libraries
 from tests.advice_cases import cases
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +134,7 @@ def difference(before: str, after: str) -> str:
 
 
 def of_advice() -> dict[str, str]:
-    """The shortest case of each advice, as a diff or as the statement that is put before it."""
+    """The shortest case of each advice, as a diff or as the statement that is put before it; those of libraries are in the atlas."""
     found: dict[str, list[str]] = {}
     for case in cases():
         for name, text in case.functions.items() if "before" in case.functions else ():
@@ -140,6 +142,8 @@ def of_advice() -> dict[str, str]:
                 found.setdefault(name.replace("_", "-"), []).append(difference(case.functions["before"], text))
         for name, statement in case.options.items() if "before" in case.functions else ():
             found.setdefault(name.replace("_", "-"), []).append(textwrap.indent(statement, "+ "))
+    for entry in (entry for library in all_libraries() for entry in library.entries if entry.edit is not None):
+        found.setdefault(slug_of(entry), []).append(difference(entry.before, entry.after))
     return {slug: min(diffs, key=len) for slug, diffs in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""`dynadiag rule`: what a code of a report means."""
+"""`dynadiag rule`: what a code of a report means, and what the atlas says of a library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dynadiag_cli.options import AsJson
 
 EXAMPLES = """Examples:
 
-  dynadiag rule GB0170 DM05
+  dynadiag rule GB0170 DM05 kornia
 
   dynadiag rule | grep backward
 """
@@ -18,13 +18,16 @@ EXAMPLES = """Examples:
 
 def rule(
     codes: Annotated[
-        list[str] | None, typer.Argument(metavar="CODE", help="A code of a report, such as GB0170 or DM05 [default: list all].")
+        list[str] | None,
+        typer.Argument(
+            metavar="CODE", help="A code of a report, such as GB0170 or DM05, or a library, such as kornia [default: list all]."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain codes of a report: torch's words for its graph breaks, why it costs something, and what to change.
+    """Explain codes of a report, or what a library does under torch.compile: why it costs something, and what to change.
 
-    Needs no run and no torch. Exit status 2 for a code that does not exist.
+    Needs no run and no torch. Exit status 2 for a code or library that is not known.
     """
     import json
     import shutil

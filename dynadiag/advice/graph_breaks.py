@@ -144,6 +144,8 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
         return collective_advice(context)
     if _asks_for_causality(context):
         return _causal(context)
+    if context.library_cures:
+        return context.library_cures
     rules = _rules(context)
     ours = tuple(advice for rule in rules for advice in rule(context))
     if not any(isinstance(item, Advice) for item in ours) and (decided := tuple(_decided_by_user(context))):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from dynadiag.advice.recompile_reasons import is_split
+from dynadiag.changes.library_cure import library_cures
 from dynadiag.changes.recompile import (
     condition_advice,
     is_learning_rate,
@@ -43,7 +44,7 @@ _IN_CACHE = re.compile(r"\.(?:layers|key_cache|value_cache|self_attention_cache|
 
 def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     """The changes that end or reduce recompiles of this cause, the closest first; empty when none is established."""
-    found = list(library_advice(cause))
+    found = list(library_advice(cause)) or list(_of_atlas(cause, run))
     own = not cause.foreign and not cause.source.startswith("___")
     kept = is_learning_rate(cause) or (cause.kind == "value" and is_module_integer(cause))  # no break makes it change
     if not found and own and (not is_split(cause) or kept):
@@ -53,6 +54,16 @@ def recompile_advice(cause: Cause, run: Run) -> tuple[Advice, ...]:
     if failed_dynamic(run):  # what a mark asks for at the first call is what does not compile
         found = [advice for advice in found if advice.slug != "mark-dynamic"]
     return tuple(advice for advice in found if all(_has_option(option, cause.code.process, run) for option in advice.options))
+
+
+def _of_atlas(cause: Cause, run: Run) -> Iterable[Advice]:
+    """What the atlas has for the function of a library in which the guard was asked for."""
+    origin = cause.guard.origin
+    return (
+        ()
+        if origin is None
+        else library_cures((origin,), run, process_of(run, cause.code.process), guard=cause.guard.raw_source, line=cause.code.calls.shown)
+    )
 
 
 @of_last_run

@@ -12,6 +12,7 @@ from typing import Literal
 
 from dynadiag.changes.all_breaks import PACKED, READS, SIZES, AllBreaks, all_breaks, entered_file, epoch_of, in_function_itself, whole_stack
 from dynadiag.changes.kinds import kind_of
+from dynadiag.changes.library_cure import library_cures
 from dynadiag.changes.library_guards import Step, steps_of
 from dynadiag.changes.replayed import unheard
 from dynadiag.facts.lookups import compiled_in_epochs, excluded_at, process_of
@@ -280,6 +281,11 @@ class BreakContext:
     def steps(self) -> tuple[Step, ...]:
         """The functions of libraries from the line to the break, as far as their source was recorded."""
         return () if self.editable or self.excluded is not None else steps_of(self._below, self.run)
+
+    @cached_property
+    def library_cures(self) -> tuple[Advice, ...]:
+        """What the atlas of libraries has for the functions between the line and the break."""
+        return () if self.editable else tuple(library_cures(self._below, self.run, self._process, line=self.own))
 
     @property
     def where(self) -> str:

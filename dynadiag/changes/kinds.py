@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-_WITH_ADVICE: Final = ("branch", "calls", "copy", "message", "number", "recompile", "shape", "train_step")
+_WITH_ADVICE: Final = ("branch", "calls", "copy", "library_cure", "message", "number", "recompile", "shape", "train_step")
 """The files whose changes advice names, which all import nothing heavy. The others are for `fix` alone."""
 CAPTURES: Final[Mapping[str, str]] = {
     "scalar read": "capture_scalar_outputs",

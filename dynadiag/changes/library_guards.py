@@ -60,7 +60,7 @@ def steps_of(stack: Sequence[Location], run: Run) -> tuple[Step, ...]:
     """The functions of libraries below the user's line whose source was recorded, outermost first."""
     found = []
     for place in stack:
-        function = _around(place, run)
+        function = library_function_at(place, run)
         tree = None if function is None else parsed_module(function.text)
         node = tree.body[0] if tree is not None and tree.body else None
         if function is not None and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and place.line is not None:
@@ -68,7 +68,8 @@ def steps_of(stack: Sequence[Location], run: Run) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _around(place: Location, run: Run) -> SourceFunction | None:
+def library_function_at(place: Location, run: Run) -> SourceFunction | None:
+    """The recorded function of a library that a place is in; None where its source was not recorded."""
     inner = None
     for source_function in _by_file(run).get(place.file, ()):
         if place.line is not None and source_function.line <= place.line <= source_function.line + source_function.text.count("\n"):

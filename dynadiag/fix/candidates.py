@@ -18,6 +18,7 @@ from dynadiag.changes.edits import Edit, Span, applied, placed
 from dynadiag.changes.kinds import Kind, kind_of
 from dynadiag.errors import DynadiagError, EditError
 from dynadiag.fix import libraries, moves
+from dynadiag.fix.library_cures import library_edits
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
 from dynadiag.graphs.generations import generations
@@ -171,6 +172,9 @@ def _edits(finding: Finding, advice: Advice, sources: Sources, kind: Kind) -> It
         if not rows or any(not re.fullmatch(r"torch\._dynamo\.config\.\w+(?: = (?:True|False|\d+)|\.add\(print\))", row) for row in rows):
             raise EditError("the option needs more than one line of its own")
         yield Edit(file=sources.script, old=(), new=rows)
+        return
+    if advice.entry is not None:
+        yield from library_edits(advice.entry, sources.script if finding.where is None else finding.where.file, sources)
         return
     if finding.where is None or advice.before is None or advice.after is None:
         raise EditError("the line is not recorded")

@@ -31,7 +31,7 @@ class Advice:
     `follows`: it is needed as well as the advice before it in the list; else it is another way to the same end. `imports` are the
     statements that `after` needs and that the program's recorded source does not show to be there. `clauses` are what is claimed of it
     besides: what else it serves, how much it ends; `words` has them in sentences. `how_sure` is `idea` where the conditions, which the
-    text names, are left to the reader.
+    text names, are left to the reader. `entry` is what the atlas of libraries calls the entry that it comes from: `package/name`.
     """
 
     slug: str
@@ -44,6 +44,9 @@ class Advice:
     clauses: Annotated[tuple[Clause, ...], NOT_WRITTEN] = ()
     how_sure: Annotated[HowSure, "established: tested, and its conditions are shown; idea: to be tried, not all are; open enum"] = (
         "established"
+    )
+    entry: Annotated[str | None, "the entry of the atlas of libraries that it comes from, as `package/name`; null for all other advice"] = (
+        None
     )
 
     @property

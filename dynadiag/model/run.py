@@ -60,6 +60,7 @@ class Process:
 
     `machine` is what PyTorch's bug form asks of the machine, by the names that `torch.utils.collect_env` gives it. `alike` is the index of
     the process that was read in its place, because the digests of both ranks are equal: nothing else in the run is of this process.
+    `libraries` are the versions of the packages of the atlas that it had imported, by the names that they are imported by.
     `from_text`: it is known from lines that torch printed (a text log, a pasted warning), which do not show what was not printed.
     """
 
@@ -81,6 +82,7 @@ class Process:
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     option_names: Mapping[str, frozenset[str]] = field(default_factory=dict)
     registry: Mapping[str, RegistryEntry] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, Mapping[str, int]] | None = None
     calls: int | None = None

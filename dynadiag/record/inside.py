@@ -15,6 +15,7 @@ from dynadiag.errors import TorchUnsupportedError
 from dynadiag.import_watcher import ImportWatcher
 from dynadiag.process_identity import STARTER
 from dynadiag.record import environment, settings, writer
+from dynadiag.rules.libraries.names import distribution_of, package_names
 from dynadiag.torch_compat import versions
 from dynadiag.torch_compat.aot import cache_key_parts
 from dynadiag.torch_compat.dispatch import own_operators
@@ -189,6 +190,7 @@ class Recorder:
                     options.describe(state, names=first, device=environment.device_name()),
                     self._keys(True, None),
                 )
+            self._libraries(log)
             self._function_compiled(log, metadata["dynamo_start"], again=bool(metadata.get("frame_compile_id")))
             return
         if isinstance(payload, str) and ("artifact" in metadata or "compilation_metrics" in metadata):
@@ -214,6 +216,14 @@ class Recorder:
             if again and (text := stacks.function_at(file, line)):
                 log.artifact("dynadiag_source", {"file": file, "line": line, "text": text}, {})
                 self._sources(log, filter(None, (stacks.imports_of(file),)))
+
+    def _libraries(self, log: writer.TraceWriter) -> None:
+        """The versions of the packages of the atlas that are imported by now, once each."""
+        for package in package_names():
+            if package in sys.modules and log.once(("library", package)):
+                version = environment.installed(distribution_of(package))
+                if version is not None:
+                    log.artifact("dynadiag_library", {"package": package, "version": version}, {})
 
     def _entered(self, stack: list[dict[str, Any]]) -> None:
         """The callers of the frame that is compiled, and the source of the innermost function or statement of the user's among them."""

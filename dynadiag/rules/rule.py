@@ -13,6 +13,8 @@ from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
 from dynadiag.errors import UsageError
 from dynadiag.model.codes import TABLE
+from dynadiag.rules.libraries.entries import all_libraries
+from dynadiag.rules.library_rules import library_named, library_sections, library_title
 from dynadiag.rules.torch_breaks import torch_break, torch_ids
 
 _PAGES = Path(__file__).with_name("pages")
@@ -38,7 +40,10 @@ class Rule:
 
 
 def find_rule(name: str) -> Rule:
-    """What is known of a code, in any case; `GB170` and `170` are GB0170. UsageError for an unknown one, with those that look like it."""
+    """What is known of a code, in any case, or of a library; `GB170` and `170` are GB0170.
+
+    UsageError for an unknown one, with those that look like it.
+    """
     code = name.strip().upper()
     if number := _GB.fullmatch(code):
         code = f"GB{int(number[1]):04}"
@@ -47,6 +52,8 @@ def find_rule(name: str) -> Rule:
         return Rule(code=code, title=row.title, severity=row.severity, sections=_page(code))
     said = torch_break(code)
     if said is None:
+        if (library := library_named(name)) is not None:
+            return Rule(code=library.library, title=library_title(library), sections=library_sections(library))
         near = difflib.get_close_matches(code, [*TABLE, *torch_ids()], 3)
         hint = f": did you mean {' or '.join(near)}?" if near else "; `dynadiag rule` lists all"
         raise UsageError(f"no code {code[:40]!r}{hint}")
@@ -93,9 +100,10 @@ def _advised(code: str) -> str:
 
 
 def listing() -> list[tuple[str, str]]:
-    """All codes of ours with their titles, then torch's ids with their types."""
+    """All codes of ours with their titles, then torch's ids with their types, then the libraries of the atlas."""
     ours = [(row.id, row.title) for row in TABLE.values()]
-    return ours + [(gb_id, said["type"]) for gb_id in torch_ids() if (said := torch_break(gb_id))]
+    breaks = [(gb_id, said["type"]) for gb_id in torch_ids() if (said := torch_break(gb_id))]
+    return ours + breaks + [(library.library, library_title(library)) for library in all_libraries()]
 
 
 def as_text(rule: Rule, width: int | None = None) -> str:

@@ -44,14 +44,25 @@ def imports_of(file: str | None, run: Run) -> Imports:
     return USUAL if file is None else _imports_by_file(run).get(file, USUAL)
 
 
+def recorded_names(file: str, run: Run) -> Mapping[str, str]:
+    """The whole name that each name stands for which a file imports, of whatever package, as far as its imports were recorded."""
+    trees = filter(None, map(parsed_module, _statements_by_file(run).get(file, "").split("\n")))
+    return {name: whole for tree in trees for name, whole in imported_names(tree).items()}
+
+
 @of_last_run
 def _imports_by_file(run: Run) -> Mapping[str, Imports]:
+    return {file: parse_imports(text) for file, text in _statements_by_file(run).items()}
+
+
+@of_last_run
+def _statements_by_file(run: Run) -> Mapping[str, str]:
     """The recorder writes the imports of a file as one block."""
     found: dict[str, list[str]] = {}
     for (file, _), text in run.blocks.items():
         if text.startswith(_STATEMENTS) and all(row.startswith(_STATEMENTS) for row in text.split("\n")):
             found.setdefault(file, []).append(text)
-    return {file: parse_imports("\n".join(texts)) for file, texts in found.items()}
+    return {file: "\n".join(texts) for file, texts in found.items()}
 
 
 @lru_cache(maxsize=64)
@@ -79,6 +90,11 @@ def _imported(statements: Iterable[ast.AST]) -> Iterator[tuple[str, str | None]]
         elif isinstance(statement, ast.ImportFrom):
             for each in statement.names:
                 yield each.asname or each.name, f"{statement.module}.{each.name}" if statement.module and not statement.level else None
+
+
+def imported_names(tree: ast.Module) -> Mapping[str, str]:
+    """What each name that a module imports, anywhere in it, stands for; not those that lie beside the file."""
+    return {name: origin for name, origin in _imported(ast.walk(tree)) if origin is not None}
 
 
 def parse_canonical(text: str, imports: Imports = USUAL) -> tuple[ast.Module, Imports]:

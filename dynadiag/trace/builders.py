@@ -114,6 +114,7 @@ class ProcessBuilder:
     config: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     option_names: dict[str, frozenset[str]] = field(default_factory=dict)
     registry: dict[str, RegistryEntry] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
     tensors: dict[tuple[int | None, int | None], tuple[TensorLayout, int | None]] = field(default_factory=dict)
     contexts: dict[tuple[int, bytes], FrameBuilder] = field(default_factory=dict)
@@ -154,6 +155,7 @@ class ProcessBuilder:
             config=self.config,
             option_names=self.option_names,
             registry=self.registry,
+            libraries=self.libraries,
             hooks=self.hooks,
             counters=self.counters,
             calls=self.calls,

@@ -34,6 +34,7 @@ _MOST_BLOCKS = 2_000
 _LONGEST_BLOCK = 8_000
 _MOST_FUNCTIONS = 5_000
 _MOST_VARIABLES = 200
+_LONGEST_VERSION = 200
 _LONGEST_FUNCTION = 40_000
 _REGION = re.compile(r"(\d{1,9})/(\d{1,9})")
 _OPERATOR_COUNT = re.compile(rb'\s*\{\s*"graph": \d{1,9},\s*"operator_count": (\d{1,9}),')
@@ -151,6 +152,16 @@ def library_function(run: RunBuilder, process: ProcessBuilder, record: Record) -
     variables = [(item, found) for item, found in as_dict(facts.get("environment")).items() if isinstance(found, str)][:_MOST_VARIABLES]
     if len(run.library_functions) < _MOST_FUNCTIONS and len(text) <= _LONGEST_FUNCTION and run.room.take("settings", len(text)):
         run.library_functions.setdefault((file, line), SourceFunction(file, line, name, text, tuple(variables)))
+
+
+def library(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
+    """`dynadiag_library`: the version of a package of the atlas that was imported when something was compiled."""
+    facts = record.object()
+    package, version = as_text(facts.get("package")), as_text(facts.get("version"))
+    if package is None or version is None or len(package) + len(version) > _LONGEST_VERSION:
+        raise BadRecordError("library is mistyped")
+    if len(process.libraries) < _MOST_VARIABLES and run.room.take("settings"):
+        process.libraries.setdefault(run.share(package), run.share(version))
 
 
 def compile_call(run: RunBuilder, process: ProcessBuilder, record: Record) -> None:
@@ -441,6 +452,7 @@ BY_ARTIFACT: dict[str, Handler] = {
     "dynadiag_source": source,
     "dynadiag_function": function,
     "dynadiag_library_function": library_function,
+    "dynadiag_library": library,
     "dynadiag_compile_call": compile_call,
     "dynadiag_unguarded": unguarded,
     "dynadiag_graph": graph,

@@ -13,6 +13,7 @@ from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
 from dynadiag.errors import UsageError
 from dynadiag.model.codes import TABLE
+from dynadiag.rules.libraries.names import package_names
 from dynadiag.rules.rule import as_dict, as_text, find_rule, listing
 from dynadiag.rules.torch_breaks import made_from, torch_ids
 from dynadiag_cli.app import app
@@ -61,7 +62,8 @@ def test_words_are_folded_for_a_terminal_and_code_is_not():
 
 def test_every_code_has_words():
     codes = [code for code, _ in listing()]
-    assert {*TABLE, *RULES, *REASONS} <= set(codes) and len(codes) == len(set(codes)) == len(TABLE) + len(torch_ids())
+    assert {*TABLE, *RULES, *REASONS} <= set(codes) and len(codes) == len(set(codes))
+    assert len(codes) == len(TABLE) + len(torch_ids()) + len(package_names())
     for code in codes:
         rule = find_rule(code)
         # Of three ids torch gives no words but the type (GB0010, GB0083, GB0112).

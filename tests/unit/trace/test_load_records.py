@@ -293,6 +293,8 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
             ],
         },
     )
+    log.artifact("dynadiag_library", {"package": "kornia", "version": "0.9.0"})
+    log.artifact("dynadiag_library", {"package": "timm", "version": 3})
     log.artifact("dynadiag_hooks", {"graphs": "ok", "n": 1})
     log.start(0).record("dynamo_output_graph", {}, graph_text, frame=0)
     details = {"graph": 0, "inputs": [{"name": "L_x_"}], "nodes": [["relu", None, 0]], "strings": ["File"]}
@@ -319,7 +321,8 @@ def test_own_artifacts(new_log, tmp_path, graph_text):
     assert graph_details(run.graphs[0].details) == details
     assert run.problems[0].kind == "no_graph" and run.problems[0].frame == "f0"
     assert run.costs[0].frame == "f0" and run.costs[0].region_us == 10.5 and run.costs[0].lookup_us is None
-    assert process.skipped == {} and process.unknown_artifacts == {}
+    assert process.libraries == {"kornia": "0.9.0"}
+    assert process.skipped == {"library is mistyped": 1} and process.unknown_artifacts == {}
 
 
 def test_unknown_records_are_counted_by_name(log, tmp_path):
