@@ -203,13 +203,17 @@ def _started(
     result = compared(None)
     if has_random_hashes() and any(cause.kind == "per_process" for cause, _ in result.causes()):
         result = compared(session.start("same-seed", seed=runs - 1))
-    if not cure or not (result.missed or result.late):
+    if not cure:
         return result
     from dynadiag.start.session import can_be_edited
-    from dynadiag.start.trial import try_changes
+    from dynadiag.start.trial import try_changes, try_one_block
 
     sources = own_sources(new.run) if can_be_edited(program) else ()
-    return replace(result, cured=try_changes(session, result, sources, _report, _shown))
+    return replace(
+        result,
+        cured=try_changes(session, result, sources, _report, _shown) if result.missed or result.late else None,
+        one_block=try_one_block(session, old.run, sources, _report, _shown),
+    )
 
 
 def _compared(target: list[str], warm_up: int | None) -> StartResult:

@@ -252,9 +252,11 @@ def _apart_from_default_dtype(inputs: list[Cause], settings: Sequence[Cause]) ->
 
 
 def _apart_from_sizes(graph: list[Cause], inputs: Sequence[Cause]) -> list[Cause]:
-    """Whole numbers in a graph that are sizes of inputs follow from those."""
+    """Whole numbers in a graph that are sizes of inputs follow from those; symbols for sizes are further inputs of a graph."""
     if not any(cause.kind == "dynamic" or cause.what.startswith("shape ") for cause in inputs):
         return graph
+    if any(cause.kind == "dynamic" for cause in inputs):
+        graph = [cause for cause in graph if cause.kind != "operators" or (cause.old, cause.new) != (None, None)]
     return [cause for cause in graph if not (cause.kind == "constant" and _is_whole(cause.old) and _is_whole(cause.new))]
 
 

@@ -118,6 +118,21 @@ class Cured:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OneBlock:
+    """Two starts on a new cache folder with one block compiled for all layers of the model, instead of the model as a whole."""
+
+    holder: Annotated[str, "the list of the blocks in the model, such as model.layers"]
+    block: Annotated[str, "the class of the blocks"]
+    count: int
+    lines: Annotated[tuple[str, ...], "the lines that the change takes away and brings, with - and + before them"]
+    first_s: Annotated[float | None, "compile time of the first start with it, in seconds, measured once"] = None
+    second_s: Annotated[float | None, "the same of the second start"] = None
+    compilations: Annotated[int | None, "compilations of the second start with it; null where no start was compared"] = None
+    why_not: Annotated[str | None, "why nothing is compared; null where the starts were"] = None
+    patch: Annotated[str | None, "the file with the change; null where no start was compared"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StartResult:
     """The comparison. `missed` counts compilations that were not warm."""
 
@@ -132,6 +147,7 @@ class StartResult:
     warm_up: Annotated[int | None, "calls that belong to the warm-up; null where --warm-up was not given"] = None
     cache: Annotated[str | None, "the cache folder of both runs; null where existing recordings were compared"] = None
     cured: Annotated[Cured | None, "what --cure tried; null where it was not asked for, or everything was warm"] = None
+    one_block: Annotated[OneBlock | None, "what --cure tried for a model of equal layers; null where it compiles none as a whole"] = None
 
     @property
     def late(self) -> tuple[Compilation, ...]:

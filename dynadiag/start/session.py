@@ -18,7 +18,6 @@ from dynadiag.start.edited_program import EditedProgram
 _SEED = "PYTHONHASHSEED"
 _CACHE, _TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 FIRST, SECOND = "first", "second"
-CHANGED_FIRST, CHANGED_SECOND = "changed-first", "changed-second"
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,12 @@ class Session:
         """One start. Where the user has not fixed the hash seed, it has one of its own, which can be given to another start again."""
         return self.run(name, replace(self.options, environment=self._environment(seed)), self.program)
 
-    def changed_starts(self, texts: Mapping[Path, str], variables: Mapping[str, str], folder: Path) -> list[Path]:
+    def changed_starts(self, texts: Mapping[Path, str], variables: Mapping[str, str], folder: Path, name: str = "changed") -> list[Path]:
         """Two starts with new texts of files and with variables; `folder` is for what is to be run."""
         program = edited(self.program, texts, folder) if texts else self.program
         return [
-            self.run(name, replace(self.options, environment={**self._environment(seed), **variables}), program)
-            for seed, name in enumerate((CHANGED_FIRST, CHANGED_SECOND), 1)
+            self.run(f"{name}-{which}", replace(self.options, environment={**self._environment(seed), **variables}), program)
+            for seed, which in enumerate((FIRST, SECOND), 1)
         ]
 
     def _environment(self, seed: int) -> Mapping[str, str]:

@@ -35,7 +35,7 @@ class SettingLines:
     _trees: list[tuple[Source, ast.Module]] | None = field(default=None)
 
     def line_of(self, names: Iterable[str]) -> SourceLine | None:
-        """The first line that sets one of these: `name(...)`, `x.name = ...`, `name=...` in a call, `{"name": ...}`."""
+        """The first line that sets one of these: `name(...)`, `x.name = ...` or setattr, `name=...` in a call, `{"name": ...}`."""
         wanted = frozenset(names)
         return next((line for line in self._lines(wanted, None)), None)
 
@@ -77,7 +77,9 @@ def _sets(node: ast.AST, names: frozenset[str], option: str | None) -> int | Non
     """The line of a node that sets one of the names."""
     if isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else None
-        if called in names or any(keyword.arg in names for keyword in node.keywords):
+        named = node.args[1] if called == "setattr" and len(node.args) == 3 else None
+        by_name = isinstance(named, ast.Constant) and named.value in names
+        if called in names or by_name or any(keyword.arg in names for keyword in node.keywords):
             return node.lineno
     elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -13,7 +13,7 @@ from dynadiag.facts.wording import plural
 from dynadiag.render import finite_json
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, cells
 from dynadiag.render.sanitise import json_escaped
-from dynadiag.start.result import CacheAnswer, Cause, Compilation, Cured, StartResult
+from dynadiag.start.result import CacheAnswer, Cause, Compilation, Cured, OneBlock, StartResult
 
 _WIDTH = 400
 _MOST_SHOWN = 12
@@ -105,6 +105,8 @@ def _sections(result: StartResult) -> Iterator[Section]:
         )
     if result.cured is not None:
         yield from _cured(result, result.cured)
+    if result.one_block is not None:
+        yield _one_block(result, result.one_block)
     ordered = sorted(result.compilations, key=lambda item: (not item.cold, -(item.compile_s or 0.0)))
     warm = sum(not item.cold for item in ordered)
     yield Section(
@@ -140,6 +142,26 @@ def _cured(result: StartResult, cured: Cured) -> Iterator[Section]:
         closing=""
         if cured.patch is None
         else f"{cured.patch} has the changes of the program; results were not compared: dynadiag prove --patch {cured.patch} does it",
+    )
+
+
+def _one_block(result: StartResult, tried: OneBlock) -> Section:
+    """What compiling one block for all layers takes."""
+    times = [
+        f"compile time of the {which} start {_seconds(was)} -> {_seconds(now)}"
+        for which, was, now in (("first", result.first_s, tried.first_s), ("second", result.second_s, tried.second_s))
+    ]
+    layers = f"{tried.count} equal {tried.block} in {tried.holder}"
+    return Section(
+        title="With one block compiled for all layers",
+        said=f"{layers}: {', '.join(times)}" if tried.why_not is None else f"{layers}: nothing is compared: {tried.why_not}",
+        lines=()
+        if tried.compilations is None
+        else (f"{plural(tried.compilations, 'compilation')}; what stands around the blocks runs eagerly",),
+        block=Block(text="\n".join(tried.lines), language="diff"),
+        closing=""
+        if tried.patch is None
+        else f"{tried.patch} has the change; results and steady speed were not compared: dynadiag prove --patch {tried.patch}",
     )
 
 

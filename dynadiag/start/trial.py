@@ -10,12 +10,15 @@ from pathlib import Path
 
 from dynadiag.changes.edits import patch
 from dynadiag.errors import DynadiagError
+from dynadiag.facts.program_end import failure_of
 from dynadiag.files import write_inside
 from dynadiag.model.report import Report
+from dynadiag.model.run import Run
 from dynadiag.scratch import scratch
 from dynadiag.start.compare import compare
 from dynadiag.start.cures import Change, changes_of
-from dynadiag.start.result import Compilation, Cured, StartResult, TriedChange
+from dynadiag.start.repeated_blocks import class_of, is_cold, one_block_text
+from dynadiag.start.result import Compilation, Cured, OneBlock, StartResult, TriedChange
 from dynadiag.start.session import Session
 from dynadiag.start.setting_lines import Source
 
@@ -68,6 +71,36 @@ def try_changes(
     )
 
 
+def try_one_block(
+    session: Session, first: Run, sources: Sequence[Source], read: Callable[[Path], Report], shown: Callable[[Path], str]
+) -> OneBlock | None:
+    """What two starts on a new cache folder take with one block compiled for all layers; None where the program has no such layers.
+
+    `first` is the first start of the program as it is; where it took something from the caches, there is nothing to compare with.
+    """
+    found = one_block_text(first, sources) if is_cold(first) else None
+    if found is None:
+        return None
+    blocks, source, text = found
+    assert source.path is not None
+    old = {source.path: source.text}
+    lines = tuple(_changed_lines({source.path: text}, old))
+    told = OneBlock(holder=blocks.holder, block=class_of(blocks), count=len(blocks.classes), lines=lines)
+    with scratch("start") as folder:
+        paths = replace(session, cache=Path(folder, "cache")).changed_starts({source.path: text}, {}, Path(folder), "one-block")
+    reports = [read(path) for path in paths]
+    failed = next((failure for item in reports if (failure := failure_of(item.run.info)) is not None), None)
+    if failed is not None or not all(item.run.frames for item in reports):
+        return replace(told, why_not=f"with the change the program {failed or 'compiles nothing'}")
+    return replace(
+        told,
+        first_s=reports[0].summary.compile_s,
+        second_s=reports[1].summary.compile_s,
+        compilations=sum(frame.outcome == "compiled" for frame in reports[1].run.frames),
+        patch=shown(_write_patch(paths[1], old, {source.path: text})),
+    )
+
+
 def _together(changes: Sequence[Change]) -> tuple[dict[Path, str], dict[str, str]]:
     """The texts and variables of all changes; each was made on top of those before."""
     texts = {path: text for change in changes for path, text in change.texts.items()}
@@ -84,7 +117,7 @@ def _tried(changes: Sequence[Change], before: StartResult, after: StartResult, t
     left = {cause.kind for cause, _ in after.causes()}
     cold = {_identity(item) for item in after.compilations if item.cold or item.late}
     for change in changes:
-        lines = tuple(_changed_lines(change, texts))
+        lines = tuple(_changed_lines(change.texts, texts))
         texts |= change.texts
         kinds = {cause.kind for cause in change.causes}
         concerned = {_identity(item) for item in before.compilations if kinds & {cause.kind for cause in item.causes} or item.late}
@@ -96,8 +129,8 @@ def _identity(item: Compilation) -> tuple[str, str | None, int | None]:
     return item.function, None if item.place is None else item.place.file, item.rank
 
 
-def _changed_lines(change: Change, texts: Mapping[Path, str]) -> Iterator[str]:
-    for path, text in change.texts.items():
+def _changed_lines(new: Mapping[Path, str], texts: Mapping[Path, str]) -> Iterator[str]:
+    for path, text in new.items():
         rows = difflib.unified_diff(texts[path].splitlines(), text.splitlines(), n=0, lineterm="")
         yield from (row for row in rows if not row.startswith(("---", "+++", "@@")))
 

@@ -19,8 +19,9 @@ from dynadiag.render.html import result_page
 from dynadiag.render.markdown_text import document
 from dynadiag.render.page import text_of
 from dynadiag.start import show
-from dynadiag.start.compare import compare
-from dynadiag.start.setting_lines import Source
+from dynadiag.start.compare import _apart_from_sizes, compare
+from dynadiag.start.result import Cause
+from dynadiag.start.setting_lines import SettingLines, Source
 from dynadiag.trace import load
 from dynadiag_cli.main import app
 from tests.unit.trace.conftest import LogBuilder
@@ -319,3 +320,16 @@ def test_texts_from_a_log_stay_texts_and_json_follows_its_schema(two):
     text, page = text_of(shown), result_page.render(shown)
     assert "\x1b" not in text + document(shown) + page and "</script><b>" not in page
     assert "a_new_component" in text and "3.00 s" in text
+
+
+def test_the_line_that_sets_an_option_by_its_name_is_found():
+    text = "import torch\nsetattr(x, other, 1)\nsetattr(torch._inductor.config, 'max_fusion_size', 11)\n"
+    assert SettingLines((Source("train.py", text),)).line_of_option("max_fusion_size").line == 3
+
+
+def test_symbols_of_a_dynamic_size_are_no_operators():
+    inputs = Cause(kind="operators", what="the graph has other inputs (l_x_)")
+    operators = Cause(kind="operators", what="the traced operators", old="cos", new="sin")
+    dynamic = Cause(kind="dynamic", what="size 0 of `x` is dynamic now")
+    assert _apart_from_sizes([inputs, operators], [dynamic]) == [operators]
+    assert _apart_from_sizes([inputs, operators], []) == [inputs, operators]

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dynadiag.changes.edits import applied
 from dynadiag.diff.result import Side, SourceLine
+from dynadiag.errors import EditError
 from dynadiag.start.cures import changes_of
+from dynadiag.start.repeated_blocks import Blocks, one_block_edit
 from dynadiag.start.result import CacheAnswer, Cause, Compilation, StartResult
 from dynadiag.start.setting_lines import Source
 
@@ -119,3 +122,38 @@ def test_what_compiles_after_the_warm_up_is_compiled_for_dynamic_sizes():
 
 def test_a_file_that_cannot_be_parsed_is_left():
     assert change_for("custom_pass", "import torch\nconfig.post_grad_custom_post_pass = lambda: (\n") == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("row", "changed"),
+    [
+        (
+            'fast = torch.compile(model, mode="max-autotune")',
+            ["for block in model.net.layers:", "    block.compile(mode='max-autotune')", "fast = model"],
+        ),
+        ("self.model.compile()", ["for block in self.model.net.layers:", "    block.compile()"]),
+    ],
+)
+def test_one_block_is_compiled_for_all(row, changed):
+    text = f"import torch\n{row}\n"
+    assert applied(text, one_block_edit(text, 2, "net.layers", "train.py"))[0].split("\n")[1:-1] == changed
+
+
+@pytest.mark.parametrize(
+    "row", ["fast = torch.compile(Model())", "run(torch.compile(model))", "fast = other(model)", "@torch.compile\ndef f(): pass"]
+)
+def test_what_is_compiled_in_another_way_is_left(row):
+    with pytest.raises(EditError):
+        one_block_edit(f"import torch\n{row}\n", 2, "layers", "train.py")
+
+
+def test_the_name_of_the_loop_is_a_new_one():
+    text = "import torch\nblock = 3\nfast = torch.compile(model)\n"
+    assert "for layer in model.layers:" in applied(text, one_block_edit(text, 3, "layers", "train.py"))[0]
+
+
+@pytest.mark.parametrize(
+    ("classes", "alike"), [(("Block",) * 4, True), (("Block",) * 3, False), (("Block", "Block", "Block", "Head"), False)]
+)
+def test_blocks_are_of_one_class_and_enough(classes, alike):
+    assert Blocks("layers", dict(enumerate(classes))).are_alike is alike
