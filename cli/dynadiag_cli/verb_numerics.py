@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,9 @@ def numerics(
             help="Compare the losses of N steps first, in several runs, and then only the graph that makes them leave eager's.",
         ),
     ] = None,
+    minify: Annotated[
+        bool, typer.Option("--minify", help="Reduce the first graph with wrong results to the smallest one that shows the fault.")
+    ] = False,
     load: Annotated[
         Path | None,
         typer.Option("--load", metavar="FILE", help="Run this Python file before comparing, to register custom operators or lowerings."),
@@ -90,12 +94,19 @@ def numerics(
     write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None})
     if steps is not None and (graph is not None or load is not None):
         raise UsageError("--steps finds the graph itself and runs the script as it is: it takes no --graph and no --load")
+    if minify and load is not None:
+        raise UsageError("--minify proves the fault in fresh processes, where --load FILE has not been run: use one of the two")
     options = NumericsOptions(graph=graph, most=graphs, calls=calls, steps=steps, load=load, timeout_s=timeout_s)
     with progress("comparing graphs") as advance:
         if steps is None:
             result = compare_script(program, directory, options, advance=advance)
         else:
             result = compare_losses(program, directory, options, say=_say, advance=advance)
+    if minify:
+        from dynadiag.numerics.reproducing import reduce_fault
+
+        with progress("reducing the graph") as advance:
+            result = replace(result, reproducer=reduce_fault(result, directory, timeout_s))
     _write(result, directory)
     showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
     if open_report:

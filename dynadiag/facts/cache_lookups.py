@@ -9,7 +9,7 @@ from functools import cached_property
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.model.compiled import CacheEvent
 from dynadiag.model.run import Frame, Run
-from dynadiag.trace.cache_keys import KeyDifference, KeyPart, key_differences, read_key_parts
+from dynadiag.trace.cache_keys import KeyDifference, key_differences, read_key_lines
 
 _MOST_COMPARED = 12
 """Of so many compilations of one function the one with the most similar key is looked for; of more, the next one is taken."""
@@ -29,13 +29,13 @@ class LookUps:
         return frozenset((event.cache, event.key) for event in self.events if event.key is not None)
 
     @cached_property
-    def parts(self) -> Mapping[tuple[str, int], Mapping[str, KeyPart]]:
-        """What its keys are made of, by cache and position: a forward comes before its backward."""
+    def key_lines(self) -> Mapping[tuple[str, int], tuple[str, ...]]:
+        """What its keys are made of, a text for each component, by cache and position: a forward comes before its backward."""
         counts: dict[str, int] = {}
         found = {}
         for event in self.events:
             number = counts[event.cache] = counts.get(event.cache, -1) + 1
-            found[event.cache, number] = read_key_parts(event.parts)
+            found[event.cache, number] = read_key_lines(event.parts)
         return found
 
     def differences(self, old: LookUps) -> tuple[KeyDifference, ...]:
@@ -44,8 +44,8 @@ class LookUps:
         AOTAutograd's key is made of what the user wrote; that of Inductor also shows what follows from it.
         """
         found: dict[str, KeyDifference] = {}
-        for where in sorted(self.parts, key=lambda pair: (pair[0] != "aotautograd", pair[1])):
-            new, was = self.parts[where], old.parts.get(where)
+        for where in sorted(self.key_lines, key=lambda pair: (pair[0] != "aotautograd", pair[1])):
+            new, was = self.key_lines[where], old.key_lines.get(where)
             for difference in key_differences(was, new) if new and was else ():
                 found.setdefault(difference.name, difference)
         return tuple(found.values())

@@ -164,6 +164,19 @@ class CurveKeys(TypedDict):
     runs: Annotated[list[str], "the runs of the script, in order"]
 
 
+class ReproducerKeys(TypedDict):
+    """What `minify` made of the first graph with a fault whose results are wrong."""
+
+    graph: str
+    kind: Annotated[str, "wrong_result or wrong_gradient"]
+    file: Annotated[str | None, "the reproducer; null where there is none"]
+    why_not: NotRequired[Annotated[str, "why there is none"]]
+    nodes_before: NotRequired[int]
+    nodes_after: NotRequired[int]
+    reproduced: NotRequired[Annotated[int, "fresh processes in which it failed in the same way"]]
+    runs: NotRequired[int]
+
+
 class NumericsSummaryKeys(TypedDict):
     """How many graphs there are of each status."""
 
@@ -184,6 +197,7 @@ class NumericsFile(TypedDict):
     summary: NumericsSummaryKeys
     graphs: Annotated[list[dict[str, Any]], list[ComparedKeys]]
     curve: NotRequired[Annotated[CurveKeys, "with --steps"]]
+    reproducer: NotRequired[Annotated[ReproducerKeys, "with --minify, where results are wrong"]]
     notes: list[str]
     limits: Annotated[str, "what is not compared"]
 
@@ -198,6 +212,7 @@ class NumericsResult:
     notes: tuple[str, ...] = ()
     failed: bool = False
     curve: CurveKeys | None = None
+    reproducer: ReproducerKeys | None = None
 
     @property
     def leaves(self) -> bool:
@@ -232,4 +247,6 @@ class NumericsResult:
         }
         if self.curve is not None:
             told["curve"] = self.curve
+        if self.reproducer is not None:
+            told["reproducer"] = self.reproducer
         return told

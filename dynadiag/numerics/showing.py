@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.numerics.loss_band import WIDTHS
-from dynadiag.numerics.result import LIMITS, CurveKeys, NumericsResult, StepKeys
+from dynadiag.numerics.result import LIMITS, CurveKeys, NumericsResult, ReproducerKeys, StepKeys
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _WIDTH = 400
@@ -86,10 +86,19 @@ def _sections(result: NumericsResult) -> Iterator[Section]:
         if kernel is not None and kernel["text"]:
             title = f"Kernel {kernel['name']} ({graph['graph']})"
             yield Section(title=title, block=Block(text=kernel["text"], language="text"), brief=False)
+    if result.reproducer is not None:
+        yield Section(title="Smallest graph with the fault", said=_reproducer(result.reproducer))
     if left := result.with_status("skipped"):
         rows_left = [cells(graph["graph"], Part(graph["why_not"], _WIDTH)) for graph in left]
         yield Section(title="Not compared", columns=(Column("graph"), Column("reason")), items=rows_left)
     yield Section(title="Notes", points=(*result.notes, LIMITS) if result.graphs else (*result.notes, _CURVE_LIMITS))
+
+
+def _reproducer(made: ReproducerKeys) -> str:
+    if made["file"] is None:
+        return f"{made['graph']}: there is no reproducer: {made.get('why_not', 'the failure was not proven')}"
+    sizes = f"{made['nodes_before']} -> {made['nodes_after']} nodes"
+    return f"{made['graph']}, {sizes}: {made['file']} failed in {made['reproduced']} of {made['runs']} fresh processes"
 
 
 def _curve_headline(curve: CurveKeys) -> Headline:

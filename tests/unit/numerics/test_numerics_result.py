@@ -1,11 +1,14 @@
 """What the entries of the comparing process become: exit status, text, Markdown, and JSON to its schema."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from dynadiag.errors import DynadiagError
+from dynadiag.numerics import reproducing
 from dynadiag.numerics.result import NumericsResult
 from dynadiag.numerics.showing import document_of
 from dynadiag.render.markdown_text import document
@@ -138,3 +141,54 @@ def test_hostile_names_do_not_become_markup():
 
 def test_json_fits_its_schema():
     jsonschema.validate(result(graph(), graph("fault"), SKIPPED).to_json("0.1"), SCHEMA)
+
+
+def a_fault(**changes):
+    return graph("fault", outcome="different", **changes)
+
+
+def reduced(monkeypatch, folder, made):
+    """What is said of a fault, and what `minify` is asked, where it gives `made` or raises it."""
+    asked = []
+
+    def reduce_captured(captures, suspect, out, options, on_message):
+        asked.append((options.kind, {path.name: path.read_text() for path in captures[0].iterdir()}))
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    monkeypatch.setattr(reproducing, "reduce_captured", reduce_captured)
+    (folder / "capture" / "graph-0").mkdir(parents=True)
+    for name in ("inputs.pt", "inputs-3.pt"):
+        (folder / "capture" / "graph-0" / name).write_text(name)
+    return asked
+
+
+MINIFIED = {
+    "reproducer": "repro_min.py",
+    "proven": {"reproduced": 3, "runs": 3},
+    "size_before": {"nodes": 18},
+    "size_after": {"nodes": 4},
+}
+
+
+def test_a_fault_in_a_later_call_is_reduced_with_the_inputs_of_that_call(monkeypatch, tmp_path):
+    asked = reduced(monkeypatch, tmp_path, MINIFIED)
+    calls = [{"call": call, "outcome": outcome} for call, outcome in ((1, "equal"), (2, "equal"), (3, "different"))]
+    fault = a_fault(call=3, calls=calls, operator={**OPERATOR, "graph": "backward"})
+    made = result(graph(), fault)
+    made = replace(made, reproducer=reproducing.reduce_fault(made, tmp_path, 60.0))
+    assert asked == [("wrong_gradient", {"inputs.pt": "inputs-3.pt", "inputs-3.pt": "inputs-3.pt"})]
+    jsonschema.validate(json.loads(json.dumps(made.to_json("0"))), SCHEMA)
+    assert "18 -> 4 nodes" in as_text(made) and "failed in 3 of 3 fresh processes" in as_text(made)
+
+
+def test_what_minify_cannot_reduce_is_said(monkeypatch, tmp_path):
+    reduced(monkeypatch, tmp_path, DynadiagError("the captured graph passes on its own"))
+    made = result(a_fault())
+    made = replace(made, reproducer=reproducing.reduce_fault(made, tmp_path, 60.0))
+    assert "there is no reproducer: the captured graph passes on its own" in as_text(made)
+
+
+def test_a_fault_within_the_tolerance_is_not_reduced(tmp_path):
+    assert reproducing.reduce_fault(result(graph("fault")), tmp_path, 60.0) is None
