@@ -164,7 +164,7 @@ def _said(context: BreakContext, run: Run) -> Iterable[Said]:
             return (Withheld(_REACHED),)
     if context.place is not None and any(one.options for one in changes) and any(FUNCTIONAL in row for row in context.place.rows):
         return (Withheld(FIRST_PARAMETERS),)
-    ours_to_tell = {train_step.OWN_BREAK, train_step.APART} & _reasons(ours)
+    ours_to_tell = {train_step.OWN_BREAK, train_step.APART} & {advice.reason for advice in ours if isinstance(advice, Withheld)}
     if context.library and not changes and not ours_to_tell:
         return (Withheld(_library(context)),)
     return ours
@@ -189,10 +189,6 @@ def _reaches_what_raised(context: BreakContext) -> bool:
         return False
     last = line - place.row + (place.node.end_lineno or 0)
     return any(number is not None and line < number <= last for number in context.raised)
-
-
-def _reasons(said: Iterable[Said]) -> set[str]:
-    return {advice.reason for advice in said if isinstance(advice, Withheld)}
 
 
 def _reason(context: BreakContext) -> str:
@@ -247,16 +243,12 @@ def rules_for(gb_id: str | None, gb_type: str) -> tuple[Rule, ...]:
 
 
 def _key(gb_id: str | None, gb_type: str) -> str | None:
-    return gb_id if gb_id in RULES or gb_id in REASONS else _known_by_text(_normal(gb_type))
+    return gb_id if gb_id in RULES or gb_id in REASONS else _known_by_text(" ".join(gb_type.lower().split()))
 
 
 def _known_by_text(gb_type: str) -> str | None:
     said = gb_type.removeprefix("unsupported: ")
     return GB_TYPES.get(gb_type) or next((gb_id for pattern, gb_id in OLD_TYPES if pattern.search(said)), None)
-
-
-def _normal(gb_type: str) -> str:
-    return " ".join(gb_type.lower().split())
 
 
 def _unique(found: Iterable[Advice]) -> tuple[Advice, ...]:

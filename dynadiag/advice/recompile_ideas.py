@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"-?(?:\d|inf|nan)")
 def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Iterator[Advice]:
     """What to try for the rows of one finding: first what lies outside of the function, then those with the most recompiles."""
     ordered = sorted(rows, key=lambda row: (row.kind not in _OUTSIDE, -len(row.recompiles)))
-    line, compiled = resume_line(frame.name), _compiled(frame, run)
+    line, compiled = resume_line(frame.name), compiled_function(entry_stack(frame), run)
     for row in ordered:
         if line is None or row.kind in _OUTSIDE:
             yield from _of_row(row, frame, compiled, run)
@@ -49,10 +49,6 @@ def recompile_ideas(rows: Sequence[Transition], frame: Frame, run: Run) -> Itera
             "changed. Cure that break first: without it there is no such part",
             how_sure="idea",
         )
-
-
-def _compiled(frame: Frame, run: Run) -> CompiledFunction | None:
-    return compiled_function(entry_stack(frame), run)
 
 
 def _of_row(row: Transition, frame: Frame, compiled: CompiledFunction | None, run: Run) -> Iterator[Advice]:

@@ -72,7 +72,7 @@ def _fill_breaks(prices: dict[str, Any], raw: Mapping[str, Any]) -> None:
             figure = _figure(samples)
         unknown = dict.fromkeys(("ms", "ci95_ms"), why_not) if why_not else {}
         prices["breaks"].append({"id": f"p{number}", **known, **figure, "how": ABLATION, "unknown": unknown})
-    total = _times(_less(raw["step_ms"], raw["unbroken_ms"]), scale)
+    total = _times([number - other for number, other in zip(raw["step_ms"], raw["unbroken_ms"], strict=True)], scale)
     prices["step"] = _figure(raw["step_ms"])
     known_ms = sum(place["ms"] for place in prices["breaks"] if place["ms"] is not None)
     prices["sum"] = _around(known_ms, [sum(found) for found in zip(*differences, strict=True)]) if differences else None
@@ -108,10 +108,6 @@ def _around(estimate: float, samples: Sequence[float]) -> dict[str, Any]:
     """`estimate`, so that the rows add up, with the interval of `samples`: the median of sums is not the sum of medians."""
     interval = median_interval(samples)
     return {"ms": estimate, "ci95_ms": [min(interval.low, estimate), max(interval.high, estimate)]}
-
-
-def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [number - other for number, other in zip(first, second, strict=True)]
 
 
 def _figure(samples: Sequence[float]) -> dict[str, Any]:

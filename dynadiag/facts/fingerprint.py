@@ -77,12 +77,8 @@ def fingerprint(subject: Subject, run: Run) -> str:
     path = "" if where is None else project_path(where.file, run)
     function = "" if where is None else function_at(where, run).name
     shape, names = NOTHING if where is None else statement_at(where, run)
-    parts = (subject.code, (path, subject.name), function, shape, (*names, _plain_name(subject.function)))
+    parts = (subject.code, (path, subject.name), function, shape, (*names, (source_function(subject.function) or "").rpartition(".")[2]))
     return "-".join(_digest(part, length) for part, length in zip(parts, _LENGTHS, strict=False))
-
-
-def _plain_name(function: str) -> str:
-    return (source_function(function) or "").rpartition(".")[2]
 
 
 def _line(where: Location | None) -> int:

@@ -118,7 +118,7 @@ _TORCH_BUG = re.compile(r"likely to be a Dynamo bug")
 def category(event: BreakEvent, run: Run) -> str:
     """The category of a break: torch's type decides; library calls are looked at again, since "function marked as skipped" says nothing."""
     kind = next((name for name, pattern in _TYPES if pattern.search(event.gb_type)), None)
-    if kind == USER_INSERTED and _inserted_elsewhere(event, run):
+    if kind == USER_INSERTED and event.torch_frame is not None and not is_own_file(event.torch_frame.file, run):
         return AUTOGRAD if _in_optimizer(event) else LIBRARY_INSERTED
     if kind in (LIBRARY_CALL, DISABLED, None):
         return _by_context(event, run) or kind or (TORCH_BUG if any(_TORCH_BUG.search(hint) for hint in event.hints) else OTHER)
@@ -146,7 +146,3 @@ def _in_distributed(event: BreakEvent, run: Run) -> str | None:
 
 def _in_optimizer(event: BreakEvent) -> bool:
     return event.torch_frame is not None and bool(_OPTIMIZER.search(normal_path(event.torch_frame.file)))
-
-
-def _inserted_elsewhere(event: BreakEvent, run: Run) -> bool:
-    return event.torch_frame is not None and not is_own_file(event.torch_frame.file, run)

@@ -254,7 +254,7 @@ def _problems(run: Run) -> Iterable[_Entry]:
             reason,
             place,
             (place and place.file, place and place.line, reason),
-            name=_name(place),
+            name="" if place is None else place.function or "",
             process=problem.process,
         )
 
@@ -309,10 +309,6 @@ def _disabled(sites: Sequence[GraphBreak]) -> Iterable[_Entry]:
 def _told(problem: Problem, at: Location | None, told: dict[tuple[str | None, int | None], Frame], run: Run) -> bool:
     frame = None if problem.frame is None else run.frame(problem.frame)
     return (frame is not None and frame.outcome == "skipped") or (at is not None and (at.file, at.line) in told)
-
-
-def _name(place: Location | None) -> str:
-    return "" if place is None else place.function or ""
 
 
 def _legacy(run: Run) -> Iterable[_Entry]:

@@ -104,7 +104,7 @@ def _finding(group: Sequence[Wrong], run: Run) -> Finding:
             first.input,
             bool(first.call.shared),
             _undeclared(first),
-            custom=_has_custom_operator(first.call, run),
+            custom=any(PRIVATE_OPERATOR.match(op) for graph in run.graphs if graph.frame == first.call.frame for op in graph.ops),
             strides=_only_strides(first),
         ),
         cost=Cost(value=float(len(set(map(_of_call, calls)))), unit="calls", basis="counted"),
@@ -136,11 +136,6 @@ def _title(group: Sequence[Wrong], name: str) -> str:
 
 def _of_call(call: ParityCall) -> tuple[int, int, int]:
     return call.process, call.graph, call.call
-
-
-def _has_custom_operator(call: ParityCall, run: Run) -> bool:
-    """Whether a graph of the frame calls an operator that torch does not bring."""
-    return any(PRIVATE_OPERATOR.match(op) for graph in run.graphs if graph.frame == call.frame for op in graph.ops)
 
 
 def _undeclared(wrong: Wrong) -> str | None:

@@ -218,7 +218,7 @@ def _next(report: Report, can_bench: bool) -> str | None:
     """The command to type after the findings were read; None where the recorded command line is not known, or nothing is left to do."""
     command, launched = script_arguments(report.run), report.run.info.command
     script = shlex.join(command)
-    if script and _advised(report.findings, "minify"):
+    if script and any(advice.slug == "minify" for finding in report.findings for advice in finding.fix):
         minify = f"dynadiag minify {script}"
         return None if any(minify in advice.text for finding in report.findings for advice in finding.fix) else minify
     if script and not script.startswith("-") and _is_applied(report):
@@ -247,7 +247,3 @@ def _is_applied(report: Report) -> bool:
     own = (site for site in report.graph_breaks if site.torch_frame is not None and is_own_file(site.torch_frame.file, report.run))
     tried = (any(kind_of(slug).is_safe_advice for slug in slugs), *branches, *(site.category in CAPTURES for site in own))
     return report.summary.processes == 1 and any(tried)
-
-
-def _advised(findings: Sequence[Finding], slug: str) -> bool:
-    return any(advice.slug == slug for finding in findings for advice in finding.fix)

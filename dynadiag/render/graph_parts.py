@@ -328,13 +328,8 @@ def _opened(made: Parts, units: list[int], room: int) -> list[tuple[list[int], i
             closed.add(members[0])
         else:
             groups[-at : -at + 1] = children
-    deepest = [(members, depth if depth is None else _deepest(made, members, depth)) for members, depth in groups]
+    deepest = [(members, depth if depth is None else max(depth, len(common_modules(made.nodes(members))))) for members, depth in groups]
     return [(members, depth if depth and depth > root else None) for members, depth in deepest]
-
-
-def _deepest(made: Parts, units: Sequence[int], depth: int) -> int:
-    """How deep the one module is that all these units are in."""
-    return max(depth, len(common_modules(made.nodes(units))))
 
 
 def _children(made: Parts, units: Sequence[int], depth: int) -> Iterator[tuple[list[int], int | None]]:

@@ -269,7 +269,7 @@ class Function:
         if not others:
             return None
         if isinstance(parent, ast.Call):
-            return 1 if top is not parent.func and _is_torchs(parent) else None
+            return 1 if top is not parent.func and is_torch_function(dotted(parent.func)) and takes_tensors(parent) else None
         called = isinstance(parent, ast.Attribute) and isinstance(self.parent(parent), ast.Call)
         return 1 if isinstance(parent, ast.Return) or called else None
 
@@ -460,11 +460,6 @@ def _is_bounded(node: ast.AST) -> bool:
 
 
 _OF_NUMBERS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
-
-
-def _is_torchs(call: ast.Call) -> bool:
-    """Whether the call is one of torch's functions, which take what arithmetic with tensors gives."""
-    return is_torch_function(dotted(call.func)) and takes_tensors(call)
 
 
 @lru_cache(maxsize=256)

@@ -56,7 +56,7 @@ def goes_on(place: Place, node: ast.expr, seen: frozenset[str] = frozenset(), *,
         if isinstance(parent, ast.Call):
             if _computes(parent):
                 return False
-            if parent.func is not top and not _views(parent):
+            if parent.func is not top and torch_function(dotted(parent.func)) not in SHARED_MEMORY:
                 return True
         elif isinstance(parent, ast.IfExp) and parent.test is top:
             return False
@@ -116,7 +116,3 @@ def _computes(call: ast.Call) -> bool:
         return function in NEW_MEMORY
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return name in ("float", "int", "bool", "len") or method in _NEW_BY_METHOD | _NUMBERS_BY_METHOD
-
-
-def _views(call: ast.Call) -> bool:
-    return torch_function(dotted(call.func)) in SHARED_MEMORY

@@ -230,7 +230,7 @@ def read_aot_metadata(text: str) -> AotMetadata | None:
         inputs = (AotInput(),) * head.count("InputAliasInfo(")
     else:
         inputs = tuple(_input(match[1]) for match in _INPUT.finditer(head))
-    outputs = tuple(_output(match) for match in _OUTPUT.finditer(rest))
+    outputs = tuple(AotOutput(kind=match[1], base=None if match[2] == "None" else int(match[2])) for match in _OUTPUT.finditer(rest))
     static, keeps = _behind(rest, "static_input_indices=["), _behind(rest, "keep_input_mutations=")
     return AotMetadata(
         inputs=inputs,
@@ -272,7 +272,3 @@ def _input(text: str) -> AotInput:
         under_no_grad=flag("mutations_under_no_grad_or_inference_mode"),
         keep_input_mutations=flag("keep_input_mutations"),
     )
-
-
-def _output(match: re.Match[str]) -> AotOutput:
-    return AotOutput(kind=match[1], base=None if match[2] == "None" else int(match[2]))

@@ -162,7 +162,8 @@ def load_candidate(folder: Path, configs: tuple[tuple[str, Any], ...]) -> Candid
     module = rebuilt.graph_module
     if saved is None:
         inputs = [
-            _value(value, _wants_grad(value), spec.device) for value, spec in zip(rebuilt.example_inputs(), rebuilt.inputs, strict=True)
+            _value(value, isinstance(value, torch.Tensor) and value.requires_grad, spec.device)
+            for value, spec in zip(rebuilt.example_inputs(), rebuilt.inputs, strict=True)
         ]
         made = [(attribute, functools.reduce(getattr, attribute.name.split("."), module)) for attribute in rebuilt.attributes]
         attributes = {
@@ -237,10 +238,6 @@ def _value(value: Any, wants_grad: bool, home: str | None) -> Any:
             setattr(value, HOME, home)
         value.requires_grad_(wants_grad)
     return value
-
-
-def _wants_grad(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _configs(state: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

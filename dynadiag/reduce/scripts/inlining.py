@@ -115,22 +115,17 @@ def _beside(tree: ast.Module, node: ast.stmt, name: str, statements: list[ast.st
     script, module = ([child for child in part if ast.dump(child) not in same] for part in (rest, statements))
     clash = _bound(script) & _bound(module)
     clash |= (_global_reads(module) - _bound(statements)) & _bound(script)
-    asked = _asked_for(tree, name)
-    clash |= set() if "*" in asked else (_global_reads(script) - _bound(rest) - asked) & _bound(module)
-    if clash:
-        raise _CannotError(f"it and the script both use the name {sorted(clash)[0]}")
-    made = set(map(ast.dump, tree.body[: tree.body.index(node)])) & same
-    return [item for item in statements if ast.dump(item) not in made]
-
-
-def _asked_for(tree: ast.Module, name: str) -> set[str]:
-    """The names that the script takes from this module."""
-    return {
+    asked = {
         alias.name
         for statement in tree.body
         if isinstance(statement, ast.ImportFrom) and statement.module == name
         for alias in statement.names
     }
+    clash |= set() if "*" in asked else (_global_reads(script) - _bound(rest) - asked) & _bound(module)
+    if clash:
+        raise _CannotError(f"it and the script both use the name {sorted(clash)[0]}")
+    made = set(map(ast.dump, tree.body[: tree.body.index(node)])) & same
+    return [item for item in statements if ast.dump(item) not in made]
 
 
 def _reach_directly(tree: ast.Module, module: str, bound: set[str]) -> None:

@@ -66,7 +66,7 @@ class Tracer:
         for bound in self._wanted.get(line, ()):
             if bound.text in self.values or frame.f_lineno in bound.lines:
                 continue
-            parts = [written(_value(name, frame)) for name in bound.names]
+            parts = [written(frame.f_locals[name] if name in frame.f_locals else frame.f_globals.get(name, ...)) for name in bound.names]
             if None not in parts:
                 self.values[bound.text] = str(parts[0]) if len(parts) == 1 else f"({', '.join(map(str, parts))})"
 
@@ -144,10 +144,6 @@ def _targets(source: str) -> dict[int, list[_Bound]]:
             for line in lines:
                 found.setdefault(line, []).append(_Bound(text, names, lines))
     return found
-
-
-def _value(name: str, frame: FrameType) -> Any:
-    return frame.f_locals[name] if name in frame.f_locals else frame.f_globals.get(name, ...)
 
 
 def _is_hidden(code: CodeType) -> bool:

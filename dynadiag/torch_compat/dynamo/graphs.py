@@ -89,7 +89,7 @@ def _with_cuda_graphs(backend: dict[str, Any]) -> dict[str, Any]:
 
 def _describe_input(node: Any, value: Any, storages: dict[int, int], names: Names) -> dict[str, Any]:
     """One input; of a list (the `inputs` of a backward graph of compiled autograd) each item."""
-    entry = {"name": node.name, **_origin(node), **_describe_value(value, storages)}
+    entry = {"name": node.name, "source": input_source(node), "static": static_kind(node), **_describe_value(value, storages)}
     if isinstance(value, list):
         return entry | {"items": _describe_items(entry, value, storages, names)}
     if isinstance(value, sys.modules["torch"].nn.Parameter) and entry["source"]:
@@ -113,10 +113,6 @@ def _describe_items(entry: dict[str, Any], values: list[Any], storages: dict[int
 def _may_hold_grad(item: Any) -> bool:
     """Whether `.grad` may be read: of a tensor that is no leaf torch warns."""
     return isinstance(item, sys.modules["torch"].Tensor) and bool(item.is_leaf)
-
-
-def _origin(node: Any) -> dict[str, Any]:
-    return {"source": input_source(node), "static": static_kind(node)}
 
 
 def input_source(node: Any) -> str | None:

@@ -124,11 +124,7 @@ def _returning(candidate: Candidate, kept: list[int]) -> Candidate:
         assert isinstance(values, tuple | list)
         output.args = (tuple(values[position] for position in kept),)
         for node in reversed(list(graph.nodes)):
-            if _is_dead(node):
+            if node.op not in ("placeholder", "output") and not node.users and not node.is_impure():
                 graph.erase_node(node)
 
     return edited(candidate, edit)
-
-
-def _is_dead(node: Node) -> bool:
-    return node.op not in ("placeholder", "output") and not node.users and not node.is_impure()
