@@ -3,10 +3,11 @@
 import re
 
 import pytest
+import torch
 
 from dynadiag.passes.find_graph_breaks import find_graph_breaks
-from dynadiag.record import RecordOptions, Target, record
 from dynadiag.trace import load
+from tests.recorded_here import recorded_here
 
 SCRIPT = """
 import sys
@@ -73,12 +74,13 @@ dist.destroy_process_group()
 @pytest.mark.slow
 def test_ddps_own_breaks_end_with_the_model_compiled_inside(tmp_path, capfd):
     (tmp_path / "train.py").write_text(SCRIPT)
-    run = record(Target("script", (str(tmp_path / "train.py"), str(tmp_path / "store"))), RecordOptions(out=tmp_path / "run"))
+    with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # the program turns it off
+        recorded_here(tmp_path / "train.py", tmp_path / "run", str(tmp_path / "store"))
     counts = {name: rest.split() for name, rest in re.findall(r"^(\w+) (\d+ \d+ \S+)$", capfd.readouterr().out, re.MULTILINE)}
     assert int(counts["outside"][0]) == int(counts["inside"][0]) > int(counts["unsplit"][0]) == 1
     assert (int(counts["outside"][1]) > 0, counts["inside"][1]) == (True, "0")
     assert counts["outside"][2] == counts["inside"][2]
-    result = find_graph_breaks(load(run.directory))
+    result = find_graph_breaks(load(tmp_path / "run"))
     sites = [site for site in result.graph_breaks if site.category == "inside DistributedDataParallel"]
     assert len(sites) == 2
     assert [counts[name][1:] for name in ("starts", "meets", "reduces")] == [["2", "4.0"], ["1", "4.0"], ["0", "4.0"]]

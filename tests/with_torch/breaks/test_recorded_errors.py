@@ -1,11 +1,12 @@
 """What was raised into the program is told as a failure, on the user's line; what fell back as a fallback."""
 
+import logging
 from pathlib import Path
 
 import pytest
 
 import dynadiag
-from dynadiag.record import RecordOptions, Target, record
+from tests.recorded_here import recorded_here
 
 PROGRAM = Path(__file__).with_name("recorded_errors.py")
 LINES = PROGRAM.read_text(encoding="utf-8").splitlines()
@@ -14,7 +15,10 @@ LINES = PROGRAM.read_text(encoding="utf-8").splitlines()
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     out = tmp_path_factory.mktemp("errors") / "run"
-    assert record(Target(kind="script", argv=(str(PROGRAM),)), RecordOptions(out=out)).exit_status == 0
+    try:
+        recorded_here(PROGRAM, out)
+    finally:
+        logging.disable(logging.NOTSET)  # the program disables it
     return dynadiag.load(out)
 
 

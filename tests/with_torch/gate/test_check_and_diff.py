@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_here import command_here
+
 # Reads reports, and git: which torch wrote the log does not matter.
 pytestmark = pytest.mark.any_torch
 ROOT = Path(__file__).parents[3]
@@ -63,9 +65,9 @@ def test_diff_names_the_break_that_came_and_the_one_that_is_gone(project):
 
 
 def test_the_gate_fails_before_and_a_comment_lets_the_other_through(project):
-    before = dynadiag(project, "check", "dynadiag-runs/0001-old-train")
+    before = command_here("check", "dynadiag-runs/0001-old-train", cwd=project)
     assert before.returncode == 1 and before.stdout.startswith("train.py:10:1: GB0059 "), before.stderr
-    after = dynadiag(project, "check", "--max-breaks", "0", "--max-fallbacks", "1", "dynadiag-runs/0002-new-train")
+    after = command_here("check", "--max-breaks", "0", "--max-fallbacks", "1", "dynadiag-runs/0002-new-train", cwd=project)
     assert (after.returncode, after.stdout) == (0, ""), after.stderr
     assert (
         after.stderr

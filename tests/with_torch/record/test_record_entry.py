@@ -78,9 +78,8 @@ ENTERED = [
 ]
 
 
-def test_a_frame_tells_the_line_that_called_it(run_recorded):
-    outcome = run_recorded(PROGRAM)
-    assert outcome.result.exit_status == 0, outcome.err
+def test_a_frame_tells_the_line_that_called_it(run_here, tmp_path):
+    outcome = run_here(PROGRAM, tmp_path / "run")
     entries = entered(outcome)
     assert [(name.partition("_at_")[0], own_lines(stack)) for name, stack in entries] == ENTERED
     assert entries[10][1][-1]["function"] == "ContextDecorator.__call__.<locals>.inner", "contextlib is a caller too"

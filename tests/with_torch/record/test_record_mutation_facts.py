@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import torch
+
 from dynadiag import trace
 
 PROGRAM = """
@@ -61,9 +63,10 @@ with torch._inductor.config.patch(post_grad_custom_pre_pass=broken_pass, force_d
 """
 
 
-def test_what_aotautograd_refuses_under_inductor_is_told_from_what_inductor_cannot_compile(run_recorded) -> None:
-    outcome = run_recorded(REFUSED_UNDER_INDUCTOR)
-    run = trace.load(outcome.result.directory)
+def test_what_aotautograd_refuses_under_inductor_is_told_from_what_inductor_cannot_compile(run_here, tmp_path) -> None:
+    with torch._dynamo.config.patch(suppress_errors=False):  # the program sets it
+        run_here(REFUSED_UNDER_INDUCTOR, tmp_path / "run")
+    run = trace.load(tmp_path / "run")
     kinds = {problem.kind: problem.text for problem in run.problems if problem.kind in ("aot_rejected", "backend_error")}
     assert "views with different dtypes" in kinds["aot_rejected"]
     assert "a pass of inductor" in kinds["backend_error"]
