@@ -26,7 +26,9 @@ setup:
 demo: setup
 	.venv/bin/dynadiag explain samples/bert_train_step.py $(DEMO_ARGS)
 
+# torch's bytecode is written once here, not by each worker at the same time: 10 CPU seconds each.
 test: setup
+	@env -u PYTHONDONTWRITEBYTECODE $(python) -c 'import torch._inductor.compile_fx'
 	$(python) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: setup

@@ -1,4 +1,4 @@
-"""The command line in the tests' own process, where its words and exit status are asked for: a process of its own would import torch first."""
+"""The command line in the tests' own process, for its words and exit status: a process of its own would import torch first."""
 
 from __future__ import annotations
 

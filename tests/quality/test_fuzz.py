@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COUNT = 120
+COUNT = 60
 SCRIPT = Path(__file__).with_name("fuzz_recordings.py")
 
 

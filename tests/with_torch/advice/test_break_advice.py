@@ -112,6 +112,7 @@ def test_the_break_is_there_before_and_its_advice_cures_it(recorded, name):
         assert all(option in applied for option in advice.options)
 
 
+@pytest.mark.slow  # what records all cases
 def test_every_event_gets_advice_or_a_reason_of_its_own(recorded):
     without = [
         (name, event.gb_id, event.gb_type)

@@ -1,5 +1,6 @@
 """What torch's trace lacks is recorded by us, also by an interpreter that has never heard of dynadiag."""
 
+import runpy
 import shutil
 import subprocess
 import sys
@@ -194,12 +195,13 @@ torch.compile(broken, backend="eager")(torch.ones(2))
 """
 
 
-def test_observe_records_from_inside_and_leaves_nothing_behind(run_plain, tmp_path):
+def test_observe_records_from_inside_and_leaves_nothing_behind(run_plain, tmp_path, monkeypatch):
     from dynadiag.record.directory import is_run_directory
 
     conftest = sys.modules[run_plain.__module__]
-    done = run_plain(OBSERVED, str(tmp_path / "outer"), str(tmp_path / "inner"))
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "script.py").write_text(OBSERVED)
+    monkeypatch.setattr(sys, "argv", ["script.py", str(tmp_path / "outer"), str(tmp_path / "inner")])
+    runpy.run_path(str(tmp_path / "script.py"), run_name="__main__")
     outer, inner = (conftest.read_logs(tmp_path / name) for name in ("outer", "inner"))
     assert is_run_directory(tmp_path / "outer")
     assert sum(record.artifact == "dynamo_graph_break_reason" for record in outer) == 2

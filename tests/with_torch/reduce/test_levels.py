@@ -245,6 +245,7 @@ def results():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_fault_in_the_backward_ends_as_one_operator_of_its_graph(results):
     found = results["a_fault_in_the_backward_only"]
     assert found["before"] == ["<built-in method tanh of type object>"] or "tanh" in found["before"][0]
