@@ -194,6 +194,11 @@ def _position(graph: Graph) -> tuple[int, str]:
     return (int(graph.id[1:]) if graph.id[1:].isdecimal() else 0, graph.id)
 
 
+def _result_words(result: str, count: int) -> str:
+    """`2 hits`, `3 misses`: what a cache answered, in the number that it did."""
+    return result if count == 1 else f"{result}es" if result.endswith("s") else f"{result}s"
+
+
 def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
     """Compile time by phase and by frame, what restarts threw away, and the caches."""
     time = report.compile_time
@@ -208,12 +213,14 @@ def _compile_time(report: Report, detail: Detail) -> Iterator[Section]:
     for cache, results in sorted(time.caches.items()):
         lines.append(
             f"cache {clean(cache, limit=60)}: "
-            + ", ".join(f"{count} {clean(result, limit=40)}" for result, count in sorted(results.items()))
+            + ", ".join(f"{count:,} {_result_words(clean(result, limit=40), count)}" for result, count in sorted(results.items()))
         )
     reasons = Counter(event.why.strip().partition("\n")[0] for event in report.run.caches if event.result == "bypass" and event.why)
     lines += [f"not cached ({count}), torch's reason: {clean(reason, limit=200)}" for reason, count in reasons.most_common(_REASONS_SHOWN)]
     if any("miss" in results for results in time.caches.values()):
         lines.append("a first start misses; `dynadiag start` says why a later one does")
+    elif 0 < report.summary.graphs <= time.caches.get("aotautograd", {}).get("hit", 0) and "inductor" not in time.phases:
+        lines.append("every graph came from these caches: Dynamo traced again, and Inductor compiled nothing")
 
     def row(frame_time: FrameTime) -> tuple[Cell, ...]:
         longest = sorted(frame_time.phases.items(), key=lambda item: (-item[1], item[0]))[:_PHASES_OF_A_FRAME]

@@ -525,3 +525,12 @@ def test_time_is_shown_with_its_range_however_it_was_obtained(samples, show, low
     assert f"cost   {words} ({basis}: of 6.86 ms)" in text
     counted = r.Cost(value=3.0, unit="events", basis="counted", remark="break records")
     assert "cost" not in show(replace(report, findings=(replace(report.findings[0], cost=counted),)), summary=True, width=120)
+
+
+@pytest.mark.parametrize(("hits", "warm"), [(2, True), (1, False)])
+def test_a_start_of_which_nothing_was_compiled_says_that_dynamo_traced_again(show, samples, hits, warm):
+    report = samples.sample_report()
+    time = replace(report.compile_time, phases={"dynamo": 0.5}, caches={"aotautograd": {"hit": hits}, "fx_graph": {"hit": 2}})
+    text = show(replace(report, compile_time=time, summary=replace(report.summary, graphs=2)))
+    assert "cache fx_graph: 2 hits" in text
+    assert ("every graph came from these caches: Dynamo traced again" in text) is warm
