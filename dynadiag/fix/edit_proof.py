@@ -160,7 +160,7 @@ def _report_of(first: Outcome) -> Report:
 def _why_not_in_the_end(proof: _Proof, first: Outcome, last: Outcome) -> str | None:
     """The edited program as a user runs it, beside the original in eager; where only stdout differs, beside the original run likewise."""
     prover = proof.prover
-    why = prover.why_other(prover.plain, last, prover.again)
+    why = prover.why_other(prover.plain, last, prover.again, rounds=True)
     if why is not None and why.startswith(STDOUT_DIFFERS):
         why = why if different_output(first.stdout, last.stdout, prover.noisy) is not None else None
     if why is not None:

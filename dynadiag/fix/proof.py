@@ -85,7 +85,7 @@ class Prover:
     calls: Mapping[str, int] = field(default_factory=dict)
     gradients: bool = False
     noisy: frozenset[int] = frozenset()
-    _with_noise: dict[Path, list[Outcome]] = field(default_factory=dict)
+    _with_noise: dict[tuple[Path, bool], list[Outcome]] = field(default_factory=dict)
     _with_sides: dict[frozenset[tuple[str, bool]], Outcome] = field(default_factory=dict)
     _recorded: dict[str, Outcome] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ class Prover:
             if candidate.gradients_why is not None and self.gradients:
                 return Verdict(proven=False, why=f"gradients flow here, and {candidate.gradients_why}")
         outcome = self.recorded(changes)
-        why = self.why_other(self.plain, outcome, self.again) or why_not_warned(self.plain, outcome, changes)
+        why = self.why_other(self.plain, outcome, self.again, rounds=self.backend is None) or why_not_warned(self.plain, outcome, changes)
         if why is not None or outcome.report is None:
             failed = (outcome.exit_status, outcome.raised) != (self.plain.exit_status, self.plain.raised)
             return Verdict(proven=False, why=why or "nothing was recorded", by_findings=failed)
@@ -221,7 +221,7 @@ class Prover:
                 continue
             backend = None if eager else self.backend
             outcome = self._run(changes, texts.changed(self.originals, changes, observed=True), vary=vary, eager=eager, backend=backend)
-            why = self.why_other(reference, outcome)
+            why = self.why_other(reference, outcome, rounds=not eager and backend is None)
             if why is not None:
                 return f"on other data {why}"
             compared.append(f"other data ({vary}), {'eager' if eager else 'compiled'}")
@@ -277,30 +277,34 @@ class Prover:
         differs, calls = self.runner.difference(outcome, other)
         return differs or different_output(outcome.stdout, other.stdout, self.noisy), calls
 
-    def why_other(self, reference: Outcome, outcome: Outcome, again: Outcome | None = None) -> str | None:
-        """How a run behaves differently from the original: its end, its values, its output (that of the original in eager or compiled)."""
+    def why_other(self, reference: Outcome, outcome: Outcome, again: Outcome | None = None, *, rounds: bool = False) -> str | None:
+        """How a run behaves differently from the original: its end, its values, its output (that of the original in eager or compiled).
+
+        `rounds`: a back end computed it that may round each value in another place than eager, as Inductor does within a kernel.
+        """
         if not outcome.ended or outcome.values is None:
             return f"the changed program did not finish: {outcome.why}"
         if (reference.exit_status, reference.raised) != (outcome.exit_status, outcome.raised):
             return f"the program ended with {_ended(reference)}, now with {_ended(outcome)}"
         differs, _ = self.runner.difference(reference, outcome, again)
         if differs is not None:
-            differs, _ = self.runner.difference(reference, outcome, again, self._noisy_runs(reference))
+            differs, _ = self.runner.difference(reference, outcome, again, self._noisy_runs(reference, rounds=rounds), rounds=rounds)
         if differs is not None:
             return f"values differ: {differs}"
         said = [reference.stdout, *([self.compiled.stdout] if reference is self.plain else [])]
         found = [different_output(name, outcome.stdout, self.noisy) for name in said]
         return None if None in found else f"{STDOUT_DIFFERS}: {found[0]}"
 
-    def _noisy_runs(self, reference: Outcome) -> Sequence[Outcome]:
+    def _noisy_runs(self, reference: Outcome, *, rounds: bool) -> Sequence[Outcome]:
         """The reference again with sums that are off by rounding: they show where an optimizer makes that large (a key bias of attention,
-        whose gradient is rounding alone, moves by Adam's whole step).
+        whose gradient is rounding alone, moves by Adam's whole step). With `rounds` every value is, as far as its dtype rounds.
         """
         assert reference.values is not None
-        if reference.values not in self._with_noise:
-            runs = (self.runner.run_program(**{**reference.changes, "noise": seed}) for seed in _NOISE_SEEDS)
-            self._with_noise[reference.values] = [run for run in runs if run.ended and run.values is not None]
-        return self._with_noise[reference.values]
+        key = (reference.values, rounds)
+        if key not in self._with_noise:
+            runs = (self.runner.run_program(**{**reference.changes, "noise": seed, "rounds": rounds}) for seed in _NOISE_SEEDS)
+            self._with_noise[key] = [run for run in runs if run.ended and run.values is not None]
+        return self._with_noise[key]
 
 
 def free(changes: Sequence[Candidate]) -> tuple[str, ...]:

@@ -190,9 +190,12 @@ class Runner:
         return outcome_of({"ended": True, **reply}, folder, directory if done.directory is not None else None)
 
     def difference(
-        self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = ()
+        self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = (), *, rounds: bool = False
     ) -> tuple[str | None, Mapping[str, int]]:
-        """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared."""
+        """What differs first between two runs in what calls were given and gave, and how many calls of each callable were compared.
+
+        `rounds`: the back end of the other may have rounded in other places than eager.
+        """
         noise = [str(outcome.values) for outcome in noisy]
         message = {
             "do": "compare",
@@ -201,6 +204,7 @@ class Runner:
             "noisy": noise,
             "free": list(other.free),
             "edited": self._edited,
+            "rounds": rounds,
         }
         reply = self._ask(message | ({"again": str(again.values)} if again is not None else {}))
         self.compared = reply

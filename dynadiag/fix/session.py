@@ -278,7 +278,7 @@ def _time(
 
 
 def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: Sequence[Candidate]) -> str | None:
-    why = prover.why_other(prover.plain, outcome, prover.again)
+    why = prover.why_other(prover.plain, outcome, prover.again, rounds=True)
     if why is not None and why.startswith(STDOUT_DIFFERS):
         # The search runs with one thread, and a checksum shows another order of adding: beside the original that is run as the user does.
         original = prover.runner.last({})

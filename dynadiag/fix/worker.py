@@ -95,7 +95,8 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     noisy = [load(item) for item in message["noisy"]]
     if message.get("edited"):
         return compared_with_edit(reference, other, again, noisy).to_json()
-    return {"difference": first_difference(reference, other, again, noisy, frozenset(message["free"])), "calls": compared(reference)}
+    difference = first_difference(reference, other, again, noisy, frozenset(message["free"]), rounds=bool(message.get("rounds")))
+    return {"difference": difference, "calls": compared(reference)}
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from dynadiag.capture.reach import strided_copy
 from dynadiag.compare.judge import Noise, Rule, Runs, Seen, judge
+from dynadiag.compare.rounding import on_fastest
 
 FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
 """Of `fix`: whether a value requires grad is compared beside it."""
@@ -17,6 +19,8 @@ PROGRAM = "the program"
 _WHERE = {"output": "output", "gradient": "gradient", "given": "input", "left": "input", "at": "attribute"}
 _WHEN = {"before": "before", "after": "after", "gradients": "in the backward of"}
 Call = Mapping[str, Any]
+_MOST_OF_A_STEP = 0.1
+"""How much of what a parameter moved may be rounding in half precision: that of `rounding`'s own rule of updates."""
 
 
 def load(path: str) -> list[dict[str, Any]]:
@@ -46,12 +50,16 @@ def first_difference(
     again: Sequence[Call] = (),
     noisy: Sequence[Sequence[Call]] = (),
     free: frozenset[str] = frozenset(),
+    *,
+    rounds: bool = False,
 ) -> str | None:
     """The first thing that is not the same, in words; None where all is.
 
     `again` is a second run of the reference, `noisy` are some whose sums were off by rounding: an optimizer may make that
-    large. Attributes in `free` may be bound to other tensors; where both have one its values have to be the same.
+    large. Attributes in `free` may be bound to other tensors; where both have one its values have to be the same. With `rounds`, another
+    back end rounded what an optimizer makes steps of (`_is_step_on_rounding`).
     """
+    begun: dict[str, dict[str, Any]] = {}
     if len(reference) != len(other):
         made = [sum(bool(call["number"]) for call in calls) for calls in (reference, other)]
         return f"{made[0]} calls of compiled callables were observed before, and {made[1]} now"
@@ -62,8 +70,12 @@ def first_difference(
             run[at] if at < len(run) and (run[at]["callee"], run[at]["number"]) == (mapping["callee"], mapping["number"]) else {}
             for run in (again, *noisy)
         ]
+        if rounds:
+            begun.setdefault(mapping["callee"], {name: value for where, name, value in mapping.get("before", ()) if where == "given"})
         for when in _WHEN:
-            found = difference_of_entries(mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free)
+            found = difference_of_entries(
+                mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free, begun.get(mapping["callee"], {})
+            )
             if found is not None:
                 place = f"{_WHEN[when]} call {mapping['number']} of {mapping['callee']}" if mapping["number"] else "at the end"
                 return f"{place}: {found}"
@@ -71,9 +83,15 @@ def first_difference(
 
 
 def difference_of_entries(
-    reference: Sequence[Any], other: Sequence[Any], beside: Sequence[Sequence[Any]] = (), free: frozenset[str] = frozenset()
+    reference: Sequence[Any],
+    other: Sequence[Any],
+    beside: Sequence[Sequence[Any]] = (),
+    free: frozenset[str] = frozenset(),
+    begun: Mapping[str, Any] = MappingProxyType({}),
 ) -> str | None:
-    """The first entry (where, name, value) that is not the same, in words; `beside` are the same entries of other runs of the reference."""
+    """The first entry (where, name, value) that is not the same, in words; `beside` are the same entries of other runs of the reference,
+    `begun` what was given at first of those that may be off as an optimizer's steps are.
+    """
     before, after, *more = ({(where, name): value for where, name, value in entries} for entries in (reference, other, *beside))
     for here, there, what in ((before, after, "is gone"), (after, before, "was not there")):
         changed = next((key for key in here if key not in there and not _is_free(key[1], free)), None)
@@ -85,9 +103,27 @@ def difference_of_entries(
         if (where, name) not in after:
             continue
         found = _of_value(where, name, value, after[where, name], [run.get((where, name)) for run in more])
-        if found is not None:
+        kept = begun.get(name) if where in ("given", "left", "at the end") else None
+        if found is not None and not _is_step_on_rounding(kept, value, after[where, name]):
             return f"{where} {name}: {found}"
     return None
+
+
+def _is_step_on_rounding(begun: Any, item: Any, two: Any) -> bool:
+    """Whether a parameter is off as Adam's steps on gradients of rounding alone are: whole steps, of some elements, either way.
+
+    Such a step has the size of any other. So none is farther off than all steps to there and back, and half of what moved agrees.
+    """
+    if not all(isinstance(value, dict) for value in (begun, item, two)):
+        return False
+    first, value, other = (on_fastest(entry["tensor"]) for entry in (begun, item, two))
+    if not value.is_floating_point() or not first.shape == value.shape == other.shape or not bool(torch.isfinite(other).all()):
+        return False
+    moved, off = (value.double() - first.double()).abs(), (value.double() - other.double()).abs()
+    steps = moved > 0
+    if not bool(steps.any()) or bool((off > 2 * moved.max()).any()):
+        return False
+    return bool((off[steps] / moved[steps]).median() <= _MOST_OF_A_STEP)
 
 
 def _is_free(name: str, free: frozenset[str]) -> bool:

@@ -45,9 +45,9 @@ class RunJob:
 
     `backend` takes the place of the script's own when it is compiled. `values` is the file for what calls were given and gave, `log` the
     folder for a recording, `output` that for what the program prints (`stdout`, `stderr`). `force` says which way conditions go, by number.
-    With `noise`, a seed, sums are off by what the order of adding may do. `launched`: it runs in each process of a launcher, which have
-    folders of their own in `output` with all that they write. `whole`: what the program has made is noted when it ends, too. `reseed`: that
-    many is added to each seed that the program gives.
+    With `noise`, a seed, sums are off by what the order of adding may do; with `rounds` besides, every value by a rounding. `launched`: it
+    runs in each process of a launcher, which have folders of their own in `output` with all that they write. `whole`: what the program has
+    made is noted when it ends, too. `reseed`: that many is added to each seed that the program gives.
     """
 
     script: str
@@ -62,6 +62,7 @@ class RunJob:
     log: str | None = None
     vary: int = 0
     noise: int = 0
+    rounds: bool = False
     force: Mapping[str, bool] = field(default_factory=dict)
     most_calls: int = 5
     cap_bytes: int = 2 << 30
@@ -124,9 +125,11 @@ class _Watch:
         if job.reseed:
             _shift_seeds(torch, job.reseed)
         if job.noise:
-            from dynadiag.torch_compat.dispatch.rounding import NoisySums
+            from dynadiag.torch_compat.dispatch.rounding import NoisyRounding, NoisySums
 
             NoisySums(job.noise).__enter__()  # type: ignore[no-untyped-call]
+            if job.rounds:
+                NoisyRounding(job.noise).__enter__()  # type: ignore[no-untyped-call]
         program = None
         if job.whole:
             from dynadiag.fix.inside.program_state import ProgramState
