@@ -94,7 +94,7 @@ class LaunchedRunner(Runner):
         return _together(ranks, folder, report_of=folder / "run" if recorded else None, cpu_s=cpu_s)
 
     def difference(
-        self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = ()
+        self, reference: Outcome, other: Outcome, again: Outcome | None = None, noisy: Sequence[Outcome] = (), *, rounds: bool = False
     ) -> tuple[str | None, Mapping[str, int]]:
         """What differs first in any rank, and how many calls of each callable in each rank were compared."""
         first: str | None = None
@@ -102,7 +102,7 @@ class LaunchedRunner(Runner):
         for rank in _names(reference):
             outcomes = [_of_rank(outcome, rank) for outcome in (reference, other, *([] if again is None else [again]), *noisy)]
             behind = outcomes[2:] if again is None else outcomes[3:]
-            differs, found = super().difference(outcomes[0], outcomes[1], None if again is None else outcomes[2], behind)
+            differs, found = super().difference(outcomes[0], outcomes[1], None if again is None else outcomes[2], behind, rounds=rounds)
             calls |= {f"{name} of {rank}": count for name, count in found.items()}
             if first is None and differs is not None:
                 first = f"{rank}: {differs}"

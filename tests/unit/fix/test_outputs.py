@@ -41,7 +41,7 @@ def test_a_checksum_of_the_patched_script_is_compared_with_that_of_the_original_
     outcome = Outcome(ended=True, stdout="0 e5d2\n")
     runner = SimpleNamespace(last=lambda texts: Outcome(ended=True, stdout=original))
     prover: Any = SimpleNamespace(
-        plain=outcome, again=outcome, noisy=frozenset(), runner=runner, why_other=lambda *_: "stdout differs: line 1 was '0 2115'"
+        plain=outcome, again=outcome, noisy=frozenset(), runner=runner, why_other=lambda *_, rounds: "stdout differs: line 1 was '0 2115'"
     )
     why = _why_not_in_the_end(prover, None, outcome, [])  # type: ignore[arg-type]
     assert why == "nothing was recorded" if said is None else (why or "").startswith(said)
