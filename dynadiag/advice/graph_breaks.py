@@ -45,6 +45,7 @@ from dynadiag.model.location import Location
 from dynadiag.model.report import Advice, GraphBreak
 from dynadiag.model.run import BreakEvent, Frame, Run
 from dynadiag.source.line import dotted
+from dynadiag.source.torch_names import has_in_place_name
 
 # Advice for graphs that their back end refused: by the operator that it names, whose line torch records.
 
@@ -87,7 +88,7 @@ def _indexed(context: BreakContext) -> Iterator[Said]:
 
 
 def _is_written(parent: ast.AST | None) -> bool:
-    return isinstance(parent, ast.Attribute) and parent.attr.endswith("_")
+    return isinstance(parent, ast.Attribute) and has_in_place_name(parent.attr)
 
 
 REFUSED: dict[str, tuple[Rule, ...]] = {"GB0219": (refused,)}

@@ -21,6 +21,7 @@ from dynadiag.passes.mutation_facts import Effect, Fact, Site, WrittenInput, sit
 from dynadiag.passes.mutation_graphs import GraphView
 from dynadiag.source.line import dotted
 from dynadiag.source.place import line_at
+from dynadiag.source.torch_names import has_in_place_name
 from dynadiag.source.writes import written_tensor
 
 _TAKEN = "once AOTAutograd takes the graph"
@@ -150,7 +151,7 @@ def _inner_name(site: Site, fallback: str, run: Run) -> str:
     if written is not None:
         return line.text(written)
     only = line.only_call()
-    first = dotted(only.args[0]) if only is not None and only.args and not method.endswith("_") else None
+    first = dotted(only.args[0]) if only is not None and only.args and not has_in_place_name(method) else None
     return first or fallback
 
 

@@ -13,7 +13,7 @@ from dynadiag.source.function import parse_function
 from dynadiag.source.imports import imports_of
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import DATA_DEPENDENT, is_of_torch, is_torch_function
+from dynadiag.source.torch_names import DATA_DEPENDENT, has_in_place_name, is_of_torch, is_torch_function
 from dynadiag.source.tree import calls_in
 from dynadiag.source.uses import is_item
 
@@ -181,7 +181,7 @@ def _writes(place: Place, node: ast.AST, names: set[str]) -> bool:
         return False
     called = dotted(node.func) or ""
     last = node.func.attr if isinstance(node.func, ast.Attribute) else called
-    if (last.endswith("_") and not last.endswith("__")) or any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
+    if has_in_place_name(last) or any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
         return True
     if is_torch_function(called) or called in ("print", "float", "int", "len", "range", "isinstance"):
         return False

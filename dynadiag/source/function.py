@@ -17,7 +17,7 @@ from dynadiag.facts.statements import parsed_module
 from dynadiag.source.imports import USUAL, Imports, make_canonical
 from dynadiag.source.line import dotted, root_of
 from dynadiag.source.python_names import takes_tensors
-from dynadiag.source.torch_names import is_torch_function
+from dynadiag.source.torch_names import has_in_place_name, is_torch_function
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
@@ -439,7 +439,7 @@ def _changes_nothing(nodes: Sequence[ast.AST]) -> bool:
     if any(isinstance(node, ast.AugAssign | ast.Delete) for node in nodes):
         return False
     stored = any(isinstance(child, ast.Attribute | ast.Subscript) and not isinstance(child.ctx, ast.Load) for child in nodes)
-    return not stored and not any(isinstance(descendant, ast.Attribute) and descendant.attr.endswith("_") for descendant in nodes)
+    return not stored and not any(isinstance(descendant, ast.Attribute) and has_in_place_name(descendant.attr) for descendant in nodes)
 
 
 def _product(sides: Iterable[int | None]) -> int | None:

@@ -31,6 +31,7 @@ from dynadiag.source.torch_names import (
     TAKES_NUMBER,
     TENSOR_ATTRIBUTES,
     TENSOR_METHODS,
+    has_in_place_name,
     is_of_torch,
     is_torch_function,
     torch_function,
@@ -120,7 +121,7 @@ class Place(Function):
                 return True
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and dotted(node.value) == name:
                 return True
-            if isinstance(node, ast.Attribute) and node.attr.endswith("_") and dotted(node.value) == name:
+            if isinstance(node, ast.Attribute) and has_in_place_name(node.attr) and dotted(node.value) == name:
                 return True
         return False
 

@@ -313,6 +313,11 @@ def is_torch_function(name: str | None) -> bool:
     return (name or "").rpartition(".")[0] in _FUNCTIONS | _MORE_FUNCTIONS
 
 
+def has_in_place_name(name: str) -> bool:
+    """Whether what has this name writes its tensor, as torch's names say: `add_`, `torch.relu_`, `__iadd__`; `__len__` does not."""
+    return name.endswith("_") and (not name.endswith("__") or name.rpartition(".")[2] in _WRITING_OPERATORS)
+
+
 def is_of_torch(name: str | None) -> bool:
     """Whether a canonical name is one in torch, of whatever kind: `torch.where`, `torch.nn.Linear`, `torch.distributed.all_reduce`."""
     return (name or "").partition(".")[0] == "torch" != name
@@ -320,6 +325,8 @@ def is_of_torch(name: str | None) -> bool:
 
 _FUNCTIONS = frozenset(("torch", "torch.nn.functional"))
 _MORE_FUNCTIONS = frozenset(("torch.autograd", "torch.fft", "torch.linalg", "torch.nn.init", "torch.special"))
+_OPERATORS = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_WRITING_OPERATORS = frozenset(("__setitem__", *(f"__i{operator}__" for operator in _OPERATORS)))
 
 
 def names_with(

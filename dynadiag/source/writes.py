@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from dynadiag.source.line import SourceLine, dotted
-from dynadiag.source.torch_names import is_of_torch
+from dynadiag.source.torch_names import has_in_place_name, is_of_torch
 
 # Names that stand for a module of functions in front of a call, not for a tensor, beside torch's own: `init.zeros_`, `Tensor.add_`.
 _MODULES = frozenset(("functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
@@ -18,7 +18,7 @@ def written_tensor(call: ast.Call) -> ast.expr | None:
     if out is not None:
         return out
     if not isinstance(call.func, ast.Attribute):
-        named = isinstance(call.func, ast.Name) and call.func.id.endswith("_")
+        named = isinstance(call.func, ast.Name) and has_in_place_name(call.func.id)
         return _function_argument(call) if named else None
     return _function_argument(call) if is_function_form(call) else call.func.value
 
@@ -44,8 +44,9 @@ def _written(line: SourceLine) -> Iterator[ast.AST]:
     for node in line.nodes:
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
-            inplace = name.endswith("_")
-            yield from (expression for expression in (written_tensor(node) if inplace else None,) if expression is not None)
+            written = written_tensor(node) if has_in_place_name(name) else None
+            if written is not None:
+                yield written
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
         elif isinstance(node, ast.AugAssign):
             yield node.target

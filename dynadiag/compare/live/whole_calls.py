@@ -25,6 +25,7 @@ from dynadiag.compare.live.call_server import CallServer, CallToMake, RunKind, o
 from dynadiag.compare.live.regions import LiveOptions
 from dynadiag.compare.live.seen_call import Before, note_call
 from dynadiag.compare.live.situation import Situation, changes_between, full_deques, situation_of, writing_line
+from dynadiag.dotted_names import lies_in
 from dynadiag.torch_compat.dispatch.live_call import aside, is_no_error, why_not_now
 from dynadiag.torch_compat.trace.hooks import Hooks, Sink, callback_switch
 
@@ -243,7 +244,7 @@ def _no_answer(error: BaseException | None) -> str | None:
         return None
     if not isinstance(error, Exception) or is_no_error(error):
         return "the call was stopped"
-    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "torch._functorch")):
+    if lies_in(type(error).__module__, "torch._dynamo", "torch._inductor", "torch._functorch"):
         return f"the call could not be compiled ({type(error).__name__})"
     return None
 

@@ -28,3 +28,9 @@ def test_every_name_has_one_row_in_the_order_of_the_alphabet():
 def test_what_a_set_of_a_container_does_is_not_taken_for_a_tensors():
     assert {"add", "sort", "split"} <= torch_names.ON_CONTAINERS
     assert not torch_names.ON_CONTAINERS & torch_names.TENSOR_METHODS
+
+
+def test_a_name_says_that_a_tensor_is_written_in_place():
+    written = ("add_", "torch.relu_", "__iadd__", "torch.Tensor.__setitem__")
+    assert all(map(torch_names.has_in_place_name, written))
+    assert not any(map(torch_names.has_in_place_name, ("add", "torch.relu", "__len__", "torch.Tensor.__add__", "__int__")))
