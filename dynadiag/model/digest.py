@@ -58,17 +58,12 @@ class DigestEvent:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """One process of one log: who it was, how the log ended, and its events in order.
-
-    `times` holds seconds since the beginning of the year by that machine's clock, `places` where the payload of each event lies in the
-    log (offset and length in bytes) and `calls` the number of the call that it happened in (0: not known), one for each event.
-    `groups` are the names of the process groups in the order in which collectives use them, which the events number in that order.
-    `left_out` counts events beyond what a digest holds. `error` is the exception that ended the process, as recorded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestedProcess:
+    """What a log says of its process. `groups` are the names of the process groups in the order in which collectives use them, which the
+    events number in that order; `options` is a mark of its settings, `error` the exception that ended it, as recorded.
     """
 
-    log: str
     pid: int | None
     rank: int | None
     parent_pid: int | None = None
@@ -78,17 +73,30 @@ class Digest:
     device: str | None = None
     options: str | None = None
     started_at: str | None = None
+    finished: bool = False
+    error: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """One process of one log: who it was, how the log ended, and its events in order.
+
+    `times` holds seconds since the beginning of the year by that machine's clock, `places` where the payload of each event lies in the
+    log (offset and length in bytes) and `calls` the number of the call that it happened in (0: not known), one for each event.
+    `left_out` counts events beyond what a digest holds.
+    """
+
+    log: str
+    process: DigestedProcess
     began: float | None = None
     ended: float | None = None
     records: int = 0
-    finished: bool = False
     cut_off: bool = False
-    error: str | None = None
     events: tuple[DigestEvent, ...] = ()
     times: tuple[float, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
     calls: tuple[int, ...] = ()
-    groups: tuple[str, ...] = ()
     left_out: int = 0
 
 

@@ -13,7 +13,7 @@ from dynadiag.digests.lines import FORMAT, RANK_NAME, digest_name, first_facts
 from dynadiag.digests.process import MOST_EVENTS, MOST_GROUPS, Entry, Event, ProcessDigest
 from dynadiag.digests.texts import stamp_of
 from dynadiag.files import read_small
-from dynadiag.model.digest import Digest, DigestEvent, EventKind
+from dynadiag.model.digest import Digest, DigestedProcess, DigestEvent, EventKind
 from dynadiag.trace.records import LARGEST_RECORD_BYTES, Piece, Record, scan
 from dynadiag.trace.sources import OpenLog
 from dynadiag.trace.values import BadRecordError, as_dict, as_float, as_id, as_list, as_text, decode, parse_json
@@ -81,7 +81,7 @@ class Collected:
         times, places, calls = zip(*self._rest, strict=True) if self._rest else ((), (), ())
         return Digest(
             log=log,
-            **process.facts,
+            process=DigestedProcess(**process.facts),
             began=began,
             ended=ended,
             records=process.records,

@@ -73,15 +73,15 @@ def _add_alike(run: RunBuilder, ranks: RankLogs) -> None:
                 Process(
                     index=len(run.processes) + len(run.alike),
                     log=digest.log,
-                    pid=digest.pid,
-                    parent_pid=digest.parent_pid,
-                    rank=digest.rank,
-                    torch=digest.torch,
-                    python=digest.python,
-                    device=digest.device,
-                    started_at=digest.started_at,
+                    pid=digest.process.pid,
+                    parent_pid=digest.process.parent_pid,
+                    rank=digest.process.rank,
+                    torch=digest.process.torch,
+                    python=digest.process.python,
+                    device=digest.process.device,
+                    started_at=digest.process.started_at,
                     records=digest.records,
-                    finished=digest.finished,
+                    finished=digest.process.finished,
                     alike=read[log],
                 )
             )

@@ -40,13 +40,13 @@ def main_digests(digests: Iterable[Digest]) -> tuple[dict[int, Digest], dict[int
     """
     found: dict[int, list[Digest]] = {}
     for digest in digests:
-        if digest.rank is not None:
-            found.setdefault(digest.rank, []).append(digest)
+        if digest.process.rank is not None:
+            found.setdefault(digest.process.rank, []).append(digest)
     every: dict[int, list[Digest]] = {}
     for rank in sorted(found):
-        pids = {item.pid for item in found[rank] if item.pid is not None}
-        roots = [element for element in found[rank] if element.parent_pid is None or element.parent_pid not in pids] or found[rank]
-        every[rank] = sorted(roots, key=lambda entry: (entry.began or 0.0, entry.log, entry.pid or 0))
+        pids = {item.process.pid for item in found[rank] if item.process.pid is not None}
+        roots = [item for item in found[rank] if item.process.parent_pid is None or item.process.parent_pid not in pids] or found[rank]
+        every[rank] = sorted(roots, key=lambda entry: (entry.began or 0.0, entry.log, entry.process.pid or 0))
     return {rank: roots[0] for rank, roots in every.items()}, every
 
 
@@ -101,8 +101,8 @@ def _contested(ranks: Mapping[int, Digest]) -> frozenset[str]:
 
 
 def _mark(digest: Digest, own: frozenset[str], contested: frozenset[str]) -> str:
-    settings = (digest.torch or "", digest.options or "", digest.device or "")
-    order = str(_order(digest.groups))
+    settings = (digest.process.torch or "", digest.process.options or "", digest.process.device or "")
+    order = str(_order(digest.process.groups))
     events = (event for event in digest.events if event.kind != "source" or event.mark in contested)
     return mark_of(*settings, order, *(text for event in events for text in _key(event, own)), str(digest.left_out))
 
@@ -161,10 +161,10 @@ def _first(here: Digest, there: Digest, own: frozenset[str]) -> FirstDifference 
 
     Of other source `_sources` tells: None where nothing else differs.
     """
-    for name, a, b in (("torch", here.torch, there.torch), ("device", here.device, there.device)):
+    for name, a, b in (("torch", here.process.torch, there.process.torch), ("device", here.process.device, there.process.device)):
         if a != b and here.events and there.events:
             return FirstDifference(kind="settings", here=f"{name} {a or 'not recorded'}", there=f"{name} {b or 'not recorded'}")
-    if here.options != there.options and here.events and there.events:
+    if here.process.options != there.process.options and here.events and there.events:
         return FirstDifference(kind="settings", here="other options of torch", there=None)
     mine, its = ([at for at, event in enumerate(digest.events) if event.kind != "source"] for digest in (here, there))
     for number, (at, other) in enumerate(zip_longest(mine, its)):
@@ -282,12 +282,13 @@ def _ended_before(shorter: Digest | None) -> bool:
     """Whether a process has fewer collectives because it ended or its log does: it calls no others."""
     if shorter is None:
         return False
-    return shorter.cut_off or shorter.error is not None or (shorter.started_at is not None and not shorter.finished)
+    return shorter.cut_off or shorter.process.error is not None or (shorter.process.started_at is not None and not shorter.process.finished)
 
 
 def _group_order(here: Digest, there: Digest) -> FirstDifference | None:
     """The first collective that uses another process group than on the other rank, where the two have the same collectives otherwise."""
-    number = next((at for at, (a, b) in enumerate(zip(_order(here.groups), _order(there.groups), strict=False)) if a != b), None)
+    orders = zip(_order(here.process.groups), _order(there.process.groups), strict=False)
+    number = next((at for at, (a, b) in enumerate(orders) if a != b), None)
     if number is None:
         return None
     mentions = f"'group {number}'"
@@ -295,7 +296,7 @@ def _group_order(here: Digest, there: Digest) -> FirstDifference | None:
     if at is None or at >= len(there.events):
         return None
     found = _difference(here, there, at, at, frozenset())
-    mine, its = (f"{digest.events[at].what} (process group {digest.groups[number]})" for digest in (here, there))
+    mine, its = (f"{digest.events[at].what} (process group {digest.process.groups[number]})" for digest in (here, there))
     return replace(found, kind="collective", here=mine, there=its, before=sum(event.kind in COLLECTIVES for event in here.events[:at]))
 
 
@@ -358,7 +359,7 @@ def troubles_of(
 
 
 def _missing(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
-    sizes = {digest.world_size for digest in ranks.values() if digest.world_size is not None}
+    sizes = {digest.process.world_size for digest in ranks.values() if digest.process.world_size is not None}
     size = max(sizes, default=0)
     last = max(size - 1, max(ranks))
     if last > _MOST_MISSING:
@@ -393,7 +394,7 @@ def _several(every: Mapping[int, Sequence[Digest]]) -> Iterator[RankTrouble]:
 def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator[RankTrouble]:
     """In order of time, by the clocks of the logs: of several that ended in some way the first may be the cause of the others."""
     ends = [element.ended for element in ranks.values() if element.ended is not None]
-    finished = any(entry.finished for entry in ranks.values())
+    finished = any(entry.process.finished for entry in ranks.values())
     base = ranks[groups[0].representative]
     alike = {rank for group in groups if group.first is not None and group.first.kind == "end" for rank in group.ranks}
     silent: list[int] = []
@@ -401,11 +402,12 @@ def _ended(ranks: Mapping[int, Digest], groups: Sequence[RankGroup]) -> Iterator
         later = max(ends, default=0.0) - (digest.ended or 0.0)
         others = f"; the last record of another rank is {later:,.1f} s later" if later >= _LEAST_FIRST_S else ""
         at = f"after {len(digest.events):,} of {len(base.events):,} events" if len(digest.events) < len(base.events) else "at its end"
-        if digest.error is not None:
-            yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {digest.error}{others}.")
+        if digest.process.error is not None:
+            yield RankTrouble(kind="died", ranks=(rank,), text=f"Rank {rank} ended with an exception: {digest.process.error}{others}.")
         elif digest.cut_off:
             yield RankTrouble(kind="cut", ranks=(rank,), text=f"The log of rank {rank} is cut in the middle of a record, {at}{others}.")
-        elif not digest.finished and (finished or digest.started_at is not None):  # logs of TORCH_TRACE have no record of an end
+        # Logs of TORCH_TRACE have no record of an end.
+        elif not digest.process.finished and (finished or digest.process.started_at is not None):
             silent.append(rank)
         elif rank in alike and later >= _LEAST_OVER_S:
             yield RankTrouble(kind="ended_early", ranks=(rank,), text=f"Rank {rank} stopped compiling {at}{others}.")
@@ -472,8 +474,8 @@ def _common(base: Digest, digest: Digest) -> int:
 def _versions(ranks: Mapping[int, Digest]) -> Iterator[RankTrouble]:
     versions: dict[str, list[int]] = {}
     for rank, digest in ranks.items():
-        if digest.torch is not None:
-            versions.setdefault(digest.torch, []).append(rank)
+        if digest.process.torch is not None:
+            versions.setdefault(digest.process.torch, []).append(rank)
     if len(versions) > 1:
         ordered = sorted(versions.items(), key=lambda item: (-len(item[1]), item[1]))
         text = ", ".join(f"{version}: {_named(tuple(numbers))}" for version, numbers in ordered[:_MOST_TOLD])

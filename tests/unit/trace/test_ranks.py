@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadiag import report, trace
-from dynadiag.model.digest import Digest, DigestEvent, rank_numbers
+from dynadiag.model.digest import Digest, DigestedProcess, DigestEvent, rank_numbers
 from dynadiag.render import json_report
 from dynadiag.render.ladder_builder import ladder
 from dynadiag.render.verdict import raised
@@ -370,14 +370,13 @@ def digest(rank, *, pid=None, shift=0.0, events=EVENTS, **facts):
     times = tuple(100.0 + shift + at for at in range(number))
     made = Digest(
         log=f"/x/{rank}-{pid}.log",
-        pid=pid or rank + 50,
-        rank=rank,
+        process=DigestedProcess(pid=pid or rank + 50, rank=rank, **facts),
         events=events,
         times=times,
         places=((0, 0),) * number,
         calls=(0,) * number,
     )
-    return replace(made, began=100.0 + shift, ended=105.0 + shift, **facts)
+    return replace(made, began=100.0 + shift, ended=105.0 + shift)
 
 
 @pytest.mark.parametrize(
@@ -419,7 +418,8 @@ def test_of_ranks_that_all_died_the_first_is_named():
     (trouble,) = [one for one in compared(made).troubles if one.kind == "died"]
     assert trouble.text.startswith("The logs of ranks 0 to 3 have no normal end:")
     assert trouble.ranks == (0, 1, 2, 3) and "Rank 2 was the first to end, 4.0 s before the next" in trouble.text
-    raised = [replace(one, error="RuntimeError: no more data" if one.rank == 2 else "RuntimeError: Connection closed") for one in made]
+    errors = ["RuntimeError: no more data" if rank == 2 else "RuntimeError: Connection closed" for rank in range(4)]
+    raised = [replace(one, process=replace(one.process, error=error)) for one, error in zip(made, errors, strict=True)]
     told = [one.text for one in compared(raised).troubles if one.kind == "died"]
     assert told[0] == "Rank 2 ended with an exception: RuntimeError: no more data; the last record of another rank is 4.3 s later."
 

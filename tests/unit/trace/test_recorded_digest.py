@@ -103,7 +103,7 @@ def test_a_log_that_goes_on_behind_its_digest_is_read_from_there(tmp_path, finis
     whole = beside(log).read_bytes()
     assert whole == made_of(log)
     told = read(log)
-    assert (told,) == digests_of(str(log))[0] and told.finished is finished
+    assert (told,) == digests_of(str(log))[0] and told.process.finished is finished
     lines = whole.split(b"\n")
     beside(log).write_bytes(b"\n".join(lines[:-2]) + b"\n[123.5,9")  # killed while it wrote a line
     again = read(log)
@@ -176,7 +176,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path_factory, part, noise):
         found = read(log)
     except DistrustError:
         return
-    assert found is None or found.rank == 1
+    assert found is None or found.process.rank == 1
 
 
 def ranks(folder, number, **odd):
