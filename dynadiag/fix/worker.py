@@ -93,9 +93,10 @@ def compare(message: dict[str, Any]) -> dict[str, Any]:
     reference, other = load(message["reference"]), load(message["other"])
     again = load(message["again"]) if message.get("again") else []
     noisy = [load(item) for item in message["noisy"]]
+    rounds = bool(message.get("rounds"))
     if message.get("edited"):
-        return compared_with_edit(reference, other, again, noisy).to_json()
-    difference = first_difference(reference, other, again, noisy, frozenset(message["free"]), rounds=bool(message.get("rounds")))
+        return compared_with_edit(reference, other, again, noisy, rounds=rounds).to_json()
+    difference = first_difference(reference, other, again, noisy, frozenset(message["free"]), rounds=rounds)
     return {"difference": difference, "calls": compared(reference)}
 
 

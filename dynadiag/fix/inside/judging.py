@@ -18,6 +18,7 @@ PROGRAM = "the program"
 """The callee of the entries about the program as a whole, when it has ended."""
 _WHERE = {"output": "output", "gradient": "gradient", "given": "input", "left": "input", "at": "attribute"}
 _WHEN = {"before": "before", "after": "after", "gradients": "in the backward of"}
+_STATE = frozenset(("given", "left", "at the end", "parameter"))
 Call = Mapping[str, Any]
 _MOST_OF_A_STEP = 0.1
 """How much of what a parameter moved may be rounding in half precision: that of `rounding`'s own rule of updates."""
@@ -71,7 +72,7 @@ def first_difference(
             for run in (again, *noisy)
         ]
         if rounds:
-            begun.setdefault(mapping["callee"], {name: value for where, name, value in mapping.get("before", ()) if where == "given"})
+            begun.setdefault(mapping["callee"], given_at_first(mapping))
         for when in _WHEN:
             found = difference_of_entries(
                 mapping.get(when, ()), two.get(when, ()), [run.get(when, ()) for run in beside], free, begun.get(mapping["callee"], {})
@@ -103,10 +104,15 @@ def difference_of_entries(
         if (where, name) not in after:
             continue
         found = _of_value(where, name, value, after[where, name], [run.get((where, name)) for run in more])
-        kept = begun.get(name) if where in ("given", "left", "at the end") else None
+        kept = begun.get(name) if where in _STATE else None
         if found is not None and not _is_step_on_rounding(kept, value, after[where, name]):
             return f"{where} {name}: {found}"
     return None
+
+
+def given_at_first(call: Call) -> dict[str, Any]:
+    """What a call was given, by name: of the first one that is where the optimizer's steps begin."""
+    return {name: value for where, name, value in call.get("before", ()) if where == "given"}
 
 
 def _is_step_on_rounding(begun: Any, item: Any, two: Any) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from dynadiag.fix.inside.judging import PROGRAM, Call, difference_of_entries
+import torch
+
+from dynadiag.fix.inside.judging import PROGRAM, Call, difference_of_entries, given_at_first
 
 _REQUIRED = frozenset(("parameter", "parameter gradient", "optimizer"))
 """What both versions have to have at their end. Other names (globals, attributes, buffers) an edit may add or take away."""
@@ -36,11 +39,16 @@ class EditComparison:
 
 
 def compared_with_edit(
-    reference: Sequence[Call], edited: Sequence[Call], again: Sequence[Call] = (), noisy: Sequence[Sequence[Call]] = ()
+    reference: Sequence[Call],
+    edited: Sequence[Call],
+    again: Sequence[Call] = (),
+    noisy: Sequence[Sequence[Call]] = (),
+    *,
+    rounds: bool = False,
 ) -> EditComparison:
     """The calls of the callables that both versions compile and call with the same values, and what the program has made at its end.
 
-    `again` and `noisy` are further runs of the reference, as in `judging.first_difference`.
+    `again` and `noisy` are further runs of the reference, and `rounds` is as in `judging.first_difference`.
     """
     found = EditComparison()
     beside = (again, *noisy)
@@ -53,15 +61,17 @@ def compared_with_edit(
             found.left_out[name] = why
             continue
         found.calls[name] = len(before[name])
+        begun = given_at_first(before[name][0]) if rounds else {}
         for index, (call, now) in enumerate(zip(before[name], after[name], strict=True)):
             runs = [calls[name][index] if index < len(calls.get(name, ())) else {} for calls in others]
-            difference = _difference_of_call(call, now, runs)
+            difference = _difference_of_call(call, now, runs, begun)
             if difference is not None and found.difference is None:
                 found.difference = f"after call {call['number']} of {name}: {difference}"
     first, second, *rest = (_program_entries(calls) for calls in (reference, edited, *beside))
     found.program = _counts(first, second)
     if found.difference is None:
-        difference = _missing(first, second) or _common_difference(first, second, rest)
+        begun = _begun_of_program(reference) if rounds else {}
+        difference = _missing(first, second) or _common_difference(first, second, rest, begun)
         found.difference = None if difference is None else f"at the end of the program: {difference}"
     return found
 
@@ -99,9 +109,9 @@ def _form(call: Call) -> str:
     return next((str(value) for where, name, value in call["after"] if (where, name) == ("output", "the result")), "an exception")
 
 
-def _difference_of_call(call: Call, now: Call, runs: Sequence[Mapping[str, Any]]) -> str | None:
+def _difference_of_call(call: Call, now: Call, runs: Sequence[Mapping[str, Any]], begun: Mapping[str, Any]) -> str | None:
     for when in ("after", "gradients"):
-        difference = _common_difference(call[when], now[when], [run.get(when, ()) for run in runs])
+        difference = _common_difference(call[when], now[when], [run.get(when, ()) for run in runs], begun)
         if difference is not None:
             return difference
     return None
@@ -109,6 +119,27 @@ def _difference_of_call(call: Call, now: Call, runs: Sequence[Mapping[str, Any]]
 
 def _program_entries(calls: Sequence[Call]) -> list[Any]:
     return [entry for call in calls if call["callee"] == PROGRAM for entry in call["after"]]
+
+
+def _begun_of_program(calls: Sequence[Call]) -> dict[str, Any]:
+    """What the parameters of the program were when its callables were first called: those that have at its end what a callable reaches."""
+    first: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        if call["number"]:
+            first.setdefault(call["callee"], given_at_first(call))
+    reached = [
+        (value["tensor"], first[call["callee"]][name])
+        for call in calls
+        if call["callee"] in first and not call["number"]
+        for _, name, value in call["after"]
+        if isinstance(value, dict) and name in first[call["callee"]]
+    ]
+    found = {}
+    for where, name, value in _program_entries(calls):
+        if where == "parameter" and isinstance(value, dict):
+            same = (begun for tensor, begun in reached if tensor.shape == value["tensor"].shape and torch.equal(tensor, value["tensor"]))
+            found[name] = next(same, None)
+    return found
 
 
 def _counts(reference: Sequence[Any], edited: Sequence[Any]) -> dict[str, int]:
@@ -124,13 +155,18 @@ def _missing(reference: Sequence[Any], edited: Sequence[Any]) -> str | None:
     return None
 
 
-def _common_difference(reference: Sequence[Any], edited: Sequence[Any], beside: Sequence[Sequence[Any]]) -> str | None:
+def _common_difference(
+    reference: Sequence[Any], edited: Sequence[Any], beside: Sequence[Sequence[Any]], begun: Mapping[str, Any] = MappingProxyType({})
+) -> str | None:
     names = {(where, name) for where, name, _ in reference} & {(where, name) for where, name, _ in edited}
     before = [entry for entry in reference if (entry[0], entry[1]) in names and entry[0] not in _NAMED_BY_TEXT]
     after = {(where, name): value for where, name, value in edited}
     both = [(where, name, _as_number(value, after[where, name]), _as_number(after[where, name], value)) for where, name, value in before]
     return difference_of_entries(
-        [(where, name, value) for where, name, value, _ in both], [(where, name, value) for where, name, _, value in both], beside
+        [(where, name, value) for where, name, value, _ in both],
+        [(where, name, value) for where, name, _, value in both],
+        beside,
+        begun=begun,
     )
 
 

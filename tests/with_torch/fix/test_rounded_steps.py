@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from dynadiag.fix.inside.judging import first_difference
+from dynadiag.fix.inside.judging import PROGRAM, first_difference
+from dynadiag.fix.inside.judging_edits import compared_with_edit
 
 pytestmark = pytest.mark.any_torch
 STEP = 0.001
+RESULT = ("output", "the result", "a tuple")
 
 
 def run(later):
@@ -17,8 +19,12 @@ def run(later):
 
     begun = torch.linspace(-1, 1, 1000)
     return [
-        {"callee": "1 Net", "number": number, "before": [("given", "step.weight", noted(value))], "after": []}
-        for number, value in ((1, begun), (2, begun + later))
+        *(
+            {"callee": "1 Net", "number": number, "before": [("given", "step.weight", noted(value))], "after": [RESULT], "gradients": []}
+            for number, value in ((1, begun), (2, begun + later))
+        ),
+        {"callee": "1 Net", "number": 0, "after": [("at the end", "step.weight", noted(begun + later))]},
+        {"callee": PROGRAM, "number": 0, "after": [("parameter", "0 (Linear.weight)", noted(begun + later))]},
     ]
 
 
@@ -39,6 +45,8 @@ def stepped(flipped=0, factor=1.0):
     ],
 )
 def test_only_steps_on_rounding_are_accepted_of_another_back_end(other, accepted):
-    found = first_difference(run(stepped()), run(other), rounds=True)
+    found = first_difference(run(stepped())[:-1], run(other)[:-1], rounds=True)
     assert (found is None) is accepted
     assert first_difference(run(stepped()), run(other)) is not None
+    assert (compared_with_edit(run(stepped()), run(other), rounds=True).difference is None) is accepted
+    assert compared_with_edit(run(stepped()), run(other)).difference is not None
