@@ -100,6 +100,11 @@ def rank_of(frame: Frame, run: Run) -> int | None:
     return None if process is None else process.rank
 
 
+def same_function(one: LookUps, other: LookUps) -> bool:
+    """Whether two compilations are of the same function in the same rank."""
+    return _group(one) == _group(other)
+
+
 def _group(entry: LookUps) -> object:
     which = rank_of(entry.frame, entry.run) or 0
     file = None if entry.frame.file is None else project_path(entry.frame.file, entry.run)

@@ -10,7 +10,7 @@ from pathlib import Path
 from dynadiag.diff.compare import side_of
 from dynadiag.diff.result import SourceLine
 from dynadiag.errors import NothingFoundError
-from dynadiag.facts.cache_lookups import LookUps, paired, rank_of
+from dynadiag.facts.cache_lookups import LookUps, look_ups, paired, rank_of, same_function
 from dynadiag.facts.program_end import refuse_failed_start, refuse_missing_torch
 from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.facts.wording import plural
@@ -111,6 +111,7 @@ class _Comparison:
             {} if report.compile_time is None else {item.frame: item.total_s for item in report.compile_time.frames}
             for report in (old, new)
         ]
+        self.first_of = look_ups(old.run)
         self.late = {event.frame: event.reasons for event in new.run.recompiles}
 
     def counts(self, old: LookUps | None, new: LookUps) -> bool:
@@ -154,9 +155,7 @@ class _Comparison:
         if any(event.status == "guard_miss" for event in new.events):
             return [Cause(kind="other_sizes", what="an entry with this key is there, but for other sizes of its dynamic inputs")]
         if old is None:
-            return [
-                Cause(kind="new_function", what="the first start did not compile this", cure="Call it with the same inputs in each start")
-            ]
+            return self._new(new)
         if old.frame.outcome == "failed":
             return [Cause(kind="new_function", what="the first start did not finish compiling this")]
         missed = [event for event in new.events if event.result == "miss"]
@@ -165,6 +164,16 @@ class _Comparison:
             return [self._gone()]
         causes = self._differences(old, new)
         return [self._by_itself(cause, new) for cause in causes] if self.same_program else causes
+
+    def _new(self, new: LookUps) -> list[Cause]:
+        """The first start has no counterpart: of a function that it compiled for other inputs these are the cause."""
+        alike = next((entry for entry in self.first_of if same_function(entry, new)), None)
+        if alike is not None:
+            pair = self.old, alike.frame, self.new, new.frame
+            causes = list(dynamic_causes(*pair)) or input_causes(*pair)
+            if causes:
+                return causes
+        return [Cause(kind="new_function", what="the first start did not compile this", cure="Call it with the same inputs in each start")]
 
     def _differences(self, old: LookUps, new: LookUps) -> list[Cause]:
         """What differs between two keys: what a person set comes first, what follows from it only where nothing else is found."""

@@ -69,19 +69,28 @@ def dynamic_causes(old: Run, was: Frame, new: Run, now: Frame) -> Iterator[Cause
     for sources, word in ((came, "is dynamic now"), (went, "is no longer dynamic")):
         if sources:
             first = sources[0]
-            found = dimension(first)
-            name = readable(first) if found is None else f"size {found[1]} of `{readable(found[0])}`"
+            found = dimension(readable(first))
+            name = readable(first) if found is None else f"size {found[1]} of `{found[0]}`"
             more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
-            values = (after if sources is came else before)[first]
+            static = (old, was) if sources is came else (new, now)
+            size = _size(found, *static) or (after if sources is came else before)[first]
             yield Cause(
                 kind="dynamic",
                 what=f"{name}{more} {word}",
-                old=values if sources is came else "dynamic",
-                new="dynamic" if sources is came else values,
+                old=size if sources is came else "dynamic",
+                new="dynamic" if sources is came else size,
                 cure="Decide it for each start: mark_dynamic or dynamic=False; torch's profile (PGO) may have made it dynamic"
                 if sources is came
                 else None,
             )
+
+
+def _size(place: tuple[str, int] | None, run: Run, frame: Frame) -> str | None:
+    """The number that a size was in a compilation in which it was none of its symbols."""
+    for source, tensor in _by_source(run, frame).items():
+        if place is not None and readable(source) == place[0] and tensor.shape is not None and place[1] < len(tensor.shape):
+            return str(tensor.shape[place[1]])
+    return None
 
 
 def _symbols(run: Run, frame: Frame) -> dict[str, str | None]:

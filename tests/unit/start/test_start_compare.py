@@ -333,3 +333,32 @@ def test_symbols_of_a_dynamic_size_are_no_operators():
     dynamic = Cause(kind="dynamic", what="size 0 of `x` is dynamic now")
     assert _apart_from_sizes([inputs, operators], [dynamic]) == [operators]
     assert _apart_from_sizes([inputs, operators], []) == [inputs, operators]
+
+
+def test_a_compilation_for_a_size_that_the_first_start_did_not_see_is_named_by_that_size(tmp_path):
+    """A second size of a function that the first start compiled for one."""
+
+    def run(folder, *, second):
+        folder.mkdir()
+        log = LogBuilder().intern("/home/me/train.py")
+        log.artifact(
+            "dynadiag_environment",
+            {"format": 1, "pid": 1, "torch": "2.15.0", "argv": ["train.py"], "env": {"TORCHINDUCTOR_CACHE_DIR": "/c"}},
+        )
+        for number, size in enumerate((8, 12) if second else (8,)):
+            where = {"frame": 0, "again": number}
+            log.start(0, number)
+            log.record("describe_tensor", {**TENSOR, "id": number, "size": [size]}, **where)
+            log.record("describe_source", {"describer_id": 0, "id": number, "source": "L['x']"}, **where)
+            if number:
+                log.record("create_symbol", {"symbol": "s0", "val": str(size), "source": "L['x'].size()[0]", "vr": "[2, int_oo]"}, **where)
+            log.record("dynamo_output_graph", {"sizes": {}}, graph(), **where)
+            log.artifact("fx_graph_cache_miss", json.dumps({"key": f"k{number}", "cache_state": "miss", "components": []}), **where)
+            log.metrics(0, number, entire_frame_compile_time_s=3.0)
+        log.artifact("dynadiag_exit", {"counters": {}})
+        log.write(folder)
+        return report.build(load(folder))
+
+    result = compare(run(tmp_path / "old", second=False), run(tmp_path / "new", second=True), old_path="old", new_path="new")
+    assert [said for kind, said, _ in told(result) if kind == "dynamic"] == ["size 0 of `x` is dynamic now: 8 -> dynamic"]
+    assert all(kind != "new_function" for kind, _, _ in told(result))
