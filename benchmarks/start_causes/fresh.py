@@ -35,7 +35,7 @@ for _ in range(2):
     optimizer.step()
 print("trained")
 """,
-    "signal": """import os
+    "sampled": """import os
 from dataclasses import dataclass
 
 import torch
@@ -156,7 +156,7 @@ PLANTS = (
     ),
     Plant(
         name="field of a dataclass",
-        program="signal",
+        program="sampled",
         edits=(("cutoff: float = 0.3", "cutoff: float = 0.4"),),
         kind="constant",
         words=("0.3", "0.4"),
@@ -164,7 +164,7 @@ PLANTS = (
     ),
     Plant(
         name="number from a variable",
-        program="signal",
+        program="sampled",
         variables={"FLOOR": "0.2"},
         kind="constant",
         words=("0.05", "0.2"),
@@ -188,7 +188,7 @@ PLANTS = (
     ),
     Plant(
         name="one round more",
-        program="signal",
+        program="sampled",
         edits=(("order: int = 2", "order: int = 3"),),
         kind="operators",
         words=("sin",),
@@ -223,7 +223,7 @@ PLANTS = (
     ),
     Plant(
         name="transposed samples",
-        program="signal",
+        program="sampled",
         edits=((".reshape(3, 8).sin()", ".reshape(8, 3).t().sin()"),),
         kind="input",
         words=("samples", "stride"),
@@ -270,7 +270,7 @@ PLANTS = (
     ),
     Plant(
         name="threads by variable",
-        program="signal",
+        program="sampled",
         variables={"OMP_NUM_THREADS": "2"},
         kind="setting",
         words=("thread", "2", "OMP_NUM_THREADS"),
@@ -296,7 +296,7 @@ PLANTS = (
     Plant(name="emptied folder", program="serve", between="empty the folder", kind="entry_gone", words=()),
     Plant(
         name="process id",
-        program="signal",
+        program="sampled",
         both=(("floor=float(", "floor=os.getpid() % 97 / 1000 + 0 * float("),),
         kind="per_process",
         words=(),

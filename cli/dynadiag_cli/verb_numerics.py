@@ -25,11 +25,15 @@ EXAMPLES = """Examples:
   dynadiag numerics --graph 2 train.py
 """
 _FILE, _PAGE = "numerics.json", "numerics.html"
+_HASHED_CALLS = 20
 
 
 def numerics(
     ctx: typer.Context,
-    target: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="SCRIPT [ARGS]... | RUN RUN", help="The script and its arguments; or two runs with hashes (--hashes)."),
+    ],
     out: Out = None,
     force: Force = False,
     graph: Annotated[int | None, typer.Option("--graph", metavar="N", min=0, help="Compare only graph N, counted from 0.")] = None,
@@ -50,6 +54,10 @@ def numerics(
             help="Compare the losses of N steps first, in several runs, and then only the graph that makes them leave eager's.",
         ),
     ] = None,
+    hashes: Annotated[
+        bool, typer.Option("--hashes", help="Only run the script and hash what its graphs get and give, for `numerics RUN RUN`.")
+    ] = False,
+    twice: Annotated[bool, typer.Option("--twice", help="Do so twice, and name the first graph that differs between both runs.")] = False,
     minify: Annotated[
         bool, typer.Option("--minify", help="Reduce the first graph with wrong results to the smallest one that shows the fault.")
     ] = False,
@@ -76,6 +84,7 @@ def numerics(
     import dynadiag
     from dynadiag.numerics.session import NumericsOptions, compare_losses, compare_script
     from dynadiag.numerics.showing import document_of
+    from dynadiag.numerics.two_runs import has_hashes, record_hashes
     from dynadiag.record.directory import chosen_directory, new_directory, write_marker
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
@@ -84,18 +93,41 @@ def numerics(
 
     guarded()
     require("numerics")
+    showing.check_output(output)
+
+    def show(result: NumericsResult) -> None:
+        showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
+
+    if len(target) == 2 and all(has_hashes(Path(name)) for name in target):
+        result = _of_two_runs(*map(Path, target))
+        show(result)
+        raise typer.Exit(result.exit_code)
     if is_recording(Path(target[0])):
         raise UsageError(f"{target[0]} is a recording, which holds no values: dynadiag numerics takes the script")
     program = program_of(ctx, target)
     if load is not None and not load.is_file():
         raise UsageError(f"--load {load}: no such file")
-    showing.check_output(output)
+    if hashes or twice:
+        if steps is not None or graph is not None or load is not None or minify:
+            raise UsageError("--hashes and --twice compare whole runs: of the other options they take --calls")
+        calls = calls if calls > 1 else _HASHED_CALLS
     directory = chosen_directory(out, force=force) if out is not None else new_directory(Path.cwd(), target[0])
     write_marker(directory, {"dynadiag": dynadiag.__version__, "command": None})
     if steps is not None and (graph is not None or load is not None):
         raise UsageError("--steps finds the graph itself and runs the script as it is: it takes no --graph and no --load")
     if minify and load is not None:
         raise UsageError("--minify proves the fault in fresh processes, where --load FILE has not been run: use one of the two")
+    if hashes or twice:
+        folders = [directory / f"run-{number}" for number in (1, 2)] if twice else [directory]
+        for folder in folders:
+            record_hashes(program, folder, calls, timeout_s, quiet=folder != folders[0])
+        if not twice:
+            _say(f"the hashes are in {directory}: dynadiag numerics {directory} OTHER_RUN")
+            raise typer.Exit(0)
+        result = _of_two_runs(*folders)
+        _write(result, directory)
+        show(result)
+        raise typer.Exit(result.exit_code)
     options = NumericsOptions(graph=graph, most=graphs, calls=calls, steps=steps, load=load, timeout_s=timeout_s)
     with progress("comparing graphs") as advance:
         if steps is None:
@@ -108,12 +140,21 @@ def numerics(
         with progress("reducing the graph") as advance:
             result = replace(result, reproducer=reduce_fault(result, directory, timeout_s))
     _write(result, directory)
-    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
+    show(result)
     if open_report:
         showing.open_page(directory, _PAGE)
     if result.exit_code == 5:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
     raise typer.Exit(result.exit_code)
+
+
+def _of_two_runs(old: Path, new: Path) -> NumericsResult:
+    from importlib.metadata import version
+
+    from dynadiag.numerics.result import NumericsResult
+    from dynadiag.numerics.two_runs import compare_runs
+
+    return NumericsResult(program=f"{old} {new}", torch=version("torch"), graphs=(), two_runs=compare_runs(old, new))
 
 
 def _say(text: str) -> None:

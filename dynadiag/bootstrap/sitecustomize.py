@@ -96,4 +96,6 @@ if "DYNADIAG_CAPTURE" in os.environ:
     _start_capture("graph_capture")
 if "DYNADIAG_LOSSES" in os.environ:
     _start_capture("losses")
+if "DYNADIAG_HASHES" in os.environ:
+    _start_capture("output_hashes")
 _run_users_own()

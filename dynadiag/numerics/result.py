@@ -177,6 +177,32 @@ class ReproducerKeys(TypedDict):
     runs: NotRequired[int]
 
 
+class CodeKeys(TypedDict):
+    """The code that Inductor generated for the graph, in both runs."""
+
+    equal: bool
+    line: Annotated[int | None, "the first line that differs; null where none does"]
+    old: Annotated[str | None, "that line in the first run; null where the code ends before"]
+    new: Annotated[str | None, "the same in the second run"]
+
+
+class TwoRunsKeys(TypedDict):
+    """Two runs of one program, compared by hashes of what their graphs were given and gave."""
+
+    outcome: Annotated[
+        str,
+        "equal; graph: it gives other outputs for equal inputs; inputs: what comes before the graph differs; "
+        "order: the runs call other graphs",
+    ]
+    process: Annotated[int | None, "the number of the process, by its id, where several compile; null where one does"]
+    graph: Annotated[int | None, "the graph, counted from 0 in its process; null where nothing differs"]
+    call: Annotated[int | None, "its call, from 1"]
+    function: Annotated[str | None, "the function that Dynamo traced, with its place"]
+    what: Annotated[str | None, "what differs first"]
+    equal_calls: Annotated[int, "calls before it whose inputs and outputs are equal to the bit"]
+    code: Annotated[CodeKeys | None, "null where the runs have no generated code of the graph, or not a graph is the cause"]
+
+
 class NumericsSummaryKeys(TypedDict):
     """How many graphs there are of each status."""
 
@@ -197,6 +223,7 @@ class NumericsFile(TypedDict):
     summary: NumericsSummaryKeys
     graphs: Annotated[list[dict[str, Any]], list[ComparedKeys]]
     curve: NotRequired[Annotated[CurveKeys, "with --steps"]]
+    two_runs: NotRequired[Annotated[TwoRunsKeys, "of two runs"]]
     reproducer: NotRequired[Annotated[ReproducerKeys, "with --minify, where results are wrong"]]
     notes: list[str]
     limits: Annotated[str, "what is not compared"]
@@ -213,6 +240,7 @@ class NumericsResult:
     failed: bool = False
     curve: CurveKeys | None = None
     reproducer: ReproducerKeys | None = None
+    two_runs: TwoRunsKeys | None = None
 
     @property
     def leaves(self) -> bool:
@@ -228,6 +256,8 @@ class NumericsResult:
         """0: equal or rounding; 1: a fault, or the script failed; 5: nothing was compared."""
         if self.with_status("fault") or self.failed or self.leaves:
             return 1
+        if self.two_runs is not None:
+            return 0 if self.two_runs["outcome"] == "equal" else 1
         if self.curve is not None:
             return 0
         return 5 if len(self.with_status("skipped")) == len(self.graphs) else 0
@@ -247,6 +277,8 @@ class NumericsResult:
         }
         if self.curve is not None:
             told["curve"] = self.curve
+        if self.two_runs is not None:
+            told["two_runs"] = self.two_runs
         if self.reproducer is not None:
             told["reproducer"] = self.reproducer
         return told

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dynadiag.numerics.loss_band import WIDTHS
-from dynadiag.numerics.result import LIMITS, CurveKeys, NumericsResult, ReproducerKeys, StepKeys
+from dynadiag.numerics.result import LIMITS, CurveKeys, NumericsResult, ReproducerKeys, StepKeys, TwoRunsKeys
 from dynadiag.render.document import Block, Cell, Column, Document, Headline, Part, Section, Tone, cells
 
 _WIDTH = 400
@@ -54,6 +54,7 @@ def document_of(result: NumericsResult, command: str = "") -> Document:
         command=command,
         headlines=(
             *(() if result.curve is None else (_curve_headline(result.curve),)),
+            *(() if result.two_runs is None else (_two_runs_headline(result.two_runs),)),
             *(Headline(word=_WORDS[status][0], what=_graphs(graphs), tone=_WORDS[status][1]) for status, graphs in counts if graphs),
         ),
         figures=tuple((_WORDS[status][0].lower(), str(len(graphs))) for status, graphs in counts),
@@ -75,6 +76,9 @@ def _graphs(graphs: Sequence[Mapping[str, Any]]) -> str:
 def _sections(result: NumericsResult) -> Iterator[Section]:
     if result.curve is not None:
         yield _losses(result.curve)
+    if result.two_runs is not None:
+        yield Section(title="Notes", points=(*_code_points(result.two_runs), *result.notes, _HASH_LIMITS))
+        return
     differing = [*result.with_status("fault"), *result.with_status("rounding")]
     if differing:
         yield Section(title="Where it begins", columns=_BEGINS, items=differing, row=_begins, as_entries=True)
@@ -99,6 +103,38 @@ def _reproducer(made: ReproducerKeys) -> str:
         return f"{made['graph']}: there is no reproducer: {made.get('why_not', 'the failure was not proven')}"
     sizes = f"{made['nodes_before']} -> {made['nodes_after']} nodes"
     return f"{made['graph']}, {sizes}: {made['file']} failed in {made['reproduced']} of {made['runs']} fresh processes"
+
+
+def _two_runs_headline(runs: TwoRunsKeys) -> Headline:
+    before = f"{runs['equal_calls']} calls of graphs before it are equal to the bit"
+    if runs["outcome"] == "equal":
+        return Headline(word="Equal to the bit", what=f"{runs['equal_calls']} calls of graphs in both runs", tone="good")
+    where = f"graph-{runs['graph']}, call {runs['call']}" + (f" of {runs['function']}" if runs["function"] else "")
+    where += "" if runs["process"] is None else f", process {runs['process']}"
+    word, tone = _RUNS[runs["outcome"]]
+    return Headline(word=word, what=f"{where}: {runs['what']}", said=before, tone=tone)
+
+
+_RUNS: Mapping[str, tuple[str, Tone]] = {
+    "graph": ("A graph gives other values for equal inputs", "bad"),
+    "inputs": ("A graph is given other values", "bad"),
+    "order": ("The runs differ", "bad"),
+}
+_HASH_LIMITS = (
+    "Compared are hashes of the inputs and outputs of graphs. Gradients, eager code between graphs and calls behind those that were hashed "
+    "are not seen; neither is a configuration that a Triton kernel chooses when it is first called."
+)
+
+
+def _code_points(runs: TwoRunsKeys) -> Iterator[str]:
+    if runs["outcome"] == "inputs":
+        yield "What computes that input differs: data, random numbers, or eager code before the graph."
+    code = runs["code"]
+    if code is not None and code["equal"]:
+        yield "The code that Inductor generated for it is the same in both runs: how it runs differs, such as the order of additions."
+    elif code is not None:
+        rows = f"{code['old'] or 'none'} -> {code['new'] or 'none'}"
+        yield f"The code that Inductor generated for it differs from line {code['line']}: {rows}"
 
 
 def _curve_headline(curve: CurveKeys) -> Headline:

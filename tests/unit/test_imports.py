@@ -86,7 +86,7 @@ MAY_IMPORT = {
     },
     "bench": LOWEST
     | {"children", "private_view", "revisions", "compare", "model", "torch_compat", "record", "trace", "report", "capture", "render"},
-    "numerics": LOWEST | {"capture", "children", "model", "facts", "torch_compat", "compare", "record", "fx", "reduce", "render"},
+    "numerics": LOWEST | {"capture", "children", "model", "facts", "torch_compat", "compare", "record", "trace", "fx", "reduce", "render"},
     "parity": LOWEST | {"children", "model", "torch_compat", "compare", "record", "trace", "fx", "passes", "report", "render"},
     "fix": LOWEST
     | {
