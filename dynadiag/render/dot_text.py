@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _FILLS = {"eager": "eager_fill", "broken": "broken_fill", "compiled": "compiled_fill", "partly": "partly_fill", "kept": "partly_fill",
           "folded": "folded_fill", "gone": "panel", "break": "ground"}  # fmt: skip
 _POINTS = 72
+_LONGEST_LINE = 400
 CLUSTER_MARGIN = 8
 
 
@@ -44,10 +45,13 @@ def dot_text(picture: Picture) -> str:
 
 
 def _label(lines: Iterable[str]) -> str:
-    """Lines of text that Graphviz takes as they are: no escape, no HTML, no line without a word (Graphviz 14.1 may crash on those)."""
+    """Lines of text that Graphviz takes as they are: no escape, no HTML, no line without a word (Graphviz 14.1 may crash on those).
+
+    They are cut, since it reads no label of more than 16 KiB.
+    """
     import graphviz
 
-    seen = [without_unseen(line.replace("\n", " ")).strip() for line in lines]
+    seen = [without_unseen(line[:_LONGEST_LINE].replace("\n", " ")).strip() for line in lines]
     label: str = graphviz.nohtml("\\n".join(graphviz.escape(line) for line in seen if line))
     return label
 
@@ -57,7 +61,7 @@ class Question:
     """What Graphviz is asked: rows with their sizes in pixels, links between them, and what else holds.
 
     `entries` and `exits` are, by the row that a value comes from, the rows below a point at the top, and the point at the bottom that it
-    leads to. Of `folded` pairs the second row comes below the first.
+    leads to. Of `folded` pairs the second row comes below the first, straight below it where they are `in_file`.
     """
 
     sizes: Mapping[int, tuple[float, float]]
@@ -66,6 +70,7 @@ class Question:
     exits: Sequence[int]
     folded: Sequence[tuple[int, int]]
     gap: float
+    in_file: bool = False
 
 
 def layout_text(picture: Picture, question: Question) -> str:
@@ -94,7 +99,7 @@ def layout_text(picture: Picture, question: Question) -> str:
     for tail in question.exits:
         graph.edge(f"n{tail}", f"out{tail}", arrowhead="none")
     for upper, lower in question.folded:
-        graph.edge(f"n{upper}", f"n{lower}", style="invis", weight="0")
+        graph.edge(f"n{upper}", f"n{lower}", style="invis", weight="3" if question.in_file else "0")
     return str(graph.source)
 
 

@@ -6,6 +6,8 @@ ranks folded into several, and where a column ends.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +62,7 @@ def lay_out_in_ranks(picture: Picture, top: float, ask: Ask) -> Layout:
 
     Links that cross many others are told in words, where that makes the picture better.
     """
+    ask = functools.cache(ask)  # attempts share columns
     best = _best_attempt(picture, ask, frozenset())
     for _ in range(_UNTANGLED):
         tangled = best.tangled_links()
@@ -156,7 +159,7 @@ class _Attempt:
         return {pair: sorted(sorted(tails, key=lambda tail: (not tails[tail], -tail))[:DRAWN_AT_A_CUT]) for pair, tails in found.items()}
 
     def _narrow(self, at: int, numbers: Sequence[int]) -> Column:
-        """A column, its wide ranks folded until it fits."""
+        """A column, its wide ranks folded until it fits, else all rows in one file."""
         count = len(set(self._column.values()))
         most = (_WIDEST - 2 * MARGIN - _GAP * (count - 1)) / count
         column = self._laid(at, numbers, (), _BOX)
@@ -169,8 +172,12 @@ class _Attempt:
         wide = column
         for share in _SHARES:
             if column.width <= most:
-                break
+                return column
             column = self._laid(at, numbers, list(folds_of(wide, most * share)), _NARROW_BOXES[-1])
+        for widest in _NARROW_BOXES:
+            if column.width <= most:
+                break
+            column = self._laid(at, numbers, list(itertools.pairwise(sorted(numbers))), widest, in_file=True)
         return column
 
     def _row(self, number: int) -> Row:
@@ -198,7 +205,9 @@ class _Attempt:
             sizes[number] = width, LINE + BELOW * len(below(row, width, more))
         return sizes
 
-    def _laid(self, at: int, numbers: Sequence[int], folded: Sequence[tuple[int, int]], widest: float) -> Column:
+    def _laid(
+        self, at: int, numbers: Sequence[int], folded: Sequence[tuple[int, int]], widest: float, *, in_file: bool = False
+    ) -> Column:
         inside = set(numbers)
         sizes = self._sizes(numbers, widest)
         links = {(link.tail, link.head) for link in self._links if link.tail in inside and link.head in inside}
@@ -207,7 +216,7 @@ class _Attempt:
             for tail in self._across.get((at - 1, at), ())
         }
         labelled = any(link.label for link in self.picture.links)
-        question = Question(sizes, links, entries, self._across.get((at, at + 1), ()), folded, 18.0 if labelled else 16.0)
+        question = Question(sizes, links, entries, self._across.get((at, at + 1), ()), folded, 18.0 if labelled else 16.0, in_file)
         return with_heads(self.picture, self._ask(layout_text(self.picture, question)), sizes)
 
     def layout(self, top: float) -> Layout:

@@ -121,6 +121,12 @@ def test_a_name_of_characters_that_show_nothing_gives_no_line_of_a_label():
     assert "label" not in dot_text(replace(picture, links=(Link(tail=0, head=1, label="\r"),))).split("->")[1]
 
 
+def test_a_label_is_never_too_long_for_graphviz():
+    row = Row(kind="view", name="\\漢" * 20_000, note="n" * 20_000, below=("é" * 20_000,))
+    picture = Picture(title="t" * 20_000, summary=(), rows=(row,), panels=(), links=(), legend=())
+    assert len(pygraphviz.AGraph(string=dot_text(picture)).nodes()) == 1
+
+
 def test_without_a_layout_the_columns_are_taken_and_it_is_told(monkeypatch):
     monkeypatch.setattr("dynadiag.graphs.graphviz_layout.why_missing", lambda engine: f"no {engine}")
     drawing = drawn(made(chain(6)))
@@ -150,6 +156,31 @@ def test_a_picture_too_wide_for_ranks_stands_in_columns():
     assert drawing.text == drawn(picture, "columns").text
     assert "wider than 860 px" in (drawn(picture, "graphviz").note or "")
     assert time.monotonic() - began < 120
+
+
+def stairs(blocks, long):
+    """Blocks in panels, each with a shortcut beside it, which push one another aside."""
+    rows, links = [], []
+    for block in range(blocks):
+        first = len(rows)
+        rows.append(Row(kind="reduction", name="pool", note="f32[2,64,28,28]"))
+        rows.append(Row(kind="matrix", name="shortcut", note="f32[2,64,28,28]"))
+        rows += [Row(kind="pointwise", name=f"step{step} of it", note="f32[2,64,28,28]", outer=block) for step in range(long)]
+        rows.append(Row(kind="pointwise", name="unused by any", outer=block))
+        last = first + 1 + long
+        links += [(first, first + 1), (first, first + 2), (first + 1, last), *((at, at + 1) for at in range(first + 2, last))]
+        links += [(last, len(rows))] if block + 1 < blocks else []
+    panels = tuple(Panel(title=f"blocks.{at}", tag="Block") for at in range(blocks))
+    return Picture(title="g0", summary=(), rows=tuple(rows), panels=panels, links=tuple(Link(tail=a, head=b) for a, b in links), legend=())
+
+
+def test_blocks_that_push_one_another_aside_stand_in_files():
+    picture = stairs(8, 6)
+    drawing = drawn(picture)
+    assert drawing.text == drawn(picture, "graphviz").text
+    width, height = size(drawing.text)
+    assert width <= 860
+    assert height <= size(drawn(picture, "columns").text)[1]
 
 
 def test_the_dot_text_names_every_box_panel_and_link():
