@@ -205,9 +205,7 @@ class _Attempt:
             sizes[number] = width, LINE + BELOW * len(below(row, width, more))
         return sizes
 
-    def _laid(
-        self, at: int, numbers: Sequence[int], folded: Sequence[tuple[int, int]], widest: float, *, in_file: bool = False
-    ) -> Column:
+    def _laid(self, at: int, numbers: Sequence[int], folded: Sequence[tuple[int, int]], widest: float, *, in_file: bool = False) -> Column:
         inside = set(numbers)
         sizes = self._sizes(numbers, widest)
         links = {(link.tail, link.head) for link in self._links if link.tail in inside and link.head in inside}
