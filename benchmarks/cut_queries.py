@@ -20,6 +20,7 @@ from dynadiag import trace
 from dynadiag.errors import DynadiagError
 from dynadiag.graphs.view import as_networkx
 from dynadiag.reduce.core import search
+from dynadiag.reduce.graphs.cutting import NEAR
 from dynadiag.render.recorded_graph import recorded_graph
 
 _SAMPLES = 12
@@ -76,9 +77,12 @@ def main() -> None:
                 def ways(first: int, last: int, graph: networkx.DiGraph[int] = graph) -> frozenset[int]:
                     return frozenset(networkx.descendants(graph, first) & networkx.ancestors(graph, last) | {first, last})
 
-                for at, between in ((1, None), (2, ways)):
+                def close(last: int, graph: networkx.DiGraph[int] = graph) -> frozenset[int]:
+                    return frozenset(networkx.ego_graph(graph.reverse(copy=False), last, radius=NEAR))
+
+                for at, (near, between) in ((1, (None, None)), (2, (close, ways))):
                     fails = Counting(needed)
-                    left = search.cut(range(len(graph)), fails, blocks=modules.__getitem__, between=between)
+                    left = search.cut(range(len(graph)), fails, blocks=modules.__getitem__, near=near, between=between)
                     assert set(search.one_minimal(left, fails)) == set(needed)
                     entry[at] += len(fails.asked)
     for (width, kind), (count, without, with_edges) in sorted(sums.items()):

@@ -17,6 +17,9 @@ from torch.fx import Graph, GraphModule, Node
 from dynadiag.reduce.graphs.candidate import CALLS, Candidate
 from dynadiag.reduce.graphs.inputs import Input, from_value
 
+NEAR = 4
+"""Over how many edges an operator is near: what a fused kernel gets wrong is rarely longer."""
+
 Values = Mapping[str, Any]
 """The value of each node by name, from one run without the compiler."""
 
@@ -47,6 +50,11 @@ class Cutter:
         """The operators on the ways by which a value of the first gets to the last, with both."""
         graph = self._reads
         return frozenset(networkx.descendants(graph, first) & networkx.ancestors(graph, last) | {first, last})
+
+    @functools.cache  # noqa: B019 - as above
+    def near(self, last: int) -> frozenset[int]:
+        """The operators whose values get to the last over at most three others, with it."""
+        return frozenset(networkx.ego_graph(self._reads.reverse(copy=False), last, radius=NEAR))
 
     @functools.cached_property
     def _reads(self) -> networkx.DiGraph[int]:

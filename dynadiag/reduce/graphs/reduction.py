@@ -68,7 +68,8 @@ def reduce_fully(reducer: GraphReducer, *, simplify: bool = True, passes: Sequen
 
 def _cut(reducer: GraphReducer) -> None:
     cutter = Cutter(reducer.best, reducer.values(), reducer.earlier_values())
-    _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of, between=cutter.between), "cut")
+    ways = {"near": cutter.near, "between": cutter.between}
+    _searched(reducer, cutter, lambda fails: search.cut(cutter.items, fails, blocks=cutter.block_of, **ways), "cut")
 
 
 def _one_minimal(reducer: GraphReducer) -> None:
