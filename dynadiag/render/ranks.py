@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dynadiag.errors import DynadiagError
-from dynadiag.graphs.graphviz_layout import Coordinates
+from dynadiag.graphs.graphviz_layout import Coordinates, Curve, LayoutError
 from dynadiag.render.crossings import crossing_pairs
 from dynadiag.render.curves import curve_path, drop_of, keep_labels, stroke_of
 from dynadiag.render.dot_text import Question, layout_text
@@ -63,13 +63,13 @@ def lay_out_in_ranks(picture: Picture, top: float, ask: Ask) -> Layout:
     Links that cross many others are told in words, where that makes the picture better.
     """
     ask = functools.cache(ask)  # attempts share columns
-    best = _best_attempt(picture, ask, frozenset())
+    best = _best_of(_attempts(picture, ask, frozenset()))
     for _ in range(_UNTANGLED):
         tangled = best.tangled_links()
         if not tangled:
             break
-        other = _best_attempt(picture, ask, best.words | tangled)
-        if best.is_narrow and other.cost() >= best.cost():
+        other = _best_of(itertools.chain([best], _untangled(best, best.words | tangled)))
+        if other is best:
             break
         best = other
     if not best.is_narrow:
@@ -77,27 +77,48 @@ def lay_out_in_ranks(picture: Picture, top: float, ask: Ask) -> Layout:
     return best.layout(top)
 
 
-def _best_attempt(picture: Picture, ask: Ask, words: frozenset[tuple[int, int]]) -> _Attempt:
-    """The best of several numbers of columns; the one column where all are too wide."""
+def _attempts(picture: Picture, ask: Ask, words: frozenset[tuple[int, int]]) -> Iterator[_Attempt]:
+    """The picture in one column, and where that is long in several."""
     alone = _Attempt(picture, [range(len(picture.rows))], ask, words)
+    yield alone
     if alone.is_narrow and alone.height <= _ENOUGH:
-        return alone
-    attempts = [alone]
+        return
     for lines in (ranks_of(alone.columns[0]), [[number] for number in range(len(picture.rows))]):
         for count in range(2, _MOST_COLUMNS + 1):
             cuts = cut_ranks(picture, lines, count)
             attempt = _Attempt(picture, cuts, ask, words) if cuts else None
             if attempt is None or not attempt.is_narrow:
                 break
-            attempts.append(attempt)
-    return min((attempt for attempt in attempts if attempt.is_narrow), key=_Attempt.cost, default=alone)
+            yield attempt
+
+
+def _untangled(attempt: _Attempt, words: frozenset[tuple[int, int]]) -> Iterator[_Attempt]:
+    """The same columns with these links in words; any columns where it is too wide."""
+    if not attempt.is_narrow:
+        yield from _attempts(attempt.picture, attempt.ask, words)
+    elif (again := _Attempt(attempt.picture, attempt.numbers, attempt.ask, words)).is_narrow:
+        yield again
+
+
+def _best_of(attempts: Iterable[_Attempt]) -> _Attempt:
+    """The best that is narrow enough, else the last. Where the time ends, what was found by then is taken."""
+    best: _Attempt | None = None
+    try:
+        for attempt in attempts:
+            if best is None or not best.is_narrow or attempt.cost() < best.cost():
+                best = attempt
+    except LayoutError:
+        if best is None or not best.is_narrow:
+            raise
+    assert best is not None
+    return best
 
 
 class _Attempt:
     """The picture in these columns, with the links `words` told in words; one from column to column is drawn where few are."""
 
     def __init__(self, picture: Picture, columns: Sequence[Sequence[int]], ask: Ask, words: frozenset[tuple[int, int]]) -> None:
-        self.picture, self._ask, self.words = picture, ask, words
+        self.picture, self.numbers, self.ask, self.words = picture, columns, ask, words
         self._column = {number: at for at, numbers in enumerate(columns) for number in numbers}
         self._links = [link for link in picture.links if (link.tail, link.head) not in words]
         self._across = self._drawn_across()
@@ -117,7 +138,10 @@ class _Attempt:
         self.height = max(column.height for column in self.columns)
         self.scale = min(1.0, WIDTH / self.width)
         self.is_narrow = self.width <= _WIDEST
-        self._crossings = [pair for column in self.columns for pair in crossing_pairs(column.curves)]
+
+    @functools.cached_property
+    def _crossings(self) -> list[tuple[Curve, Curve]]:
+        return [pair for column in self.columns for pair in crossing_pairs(column.curves)]
 
     def tangled_links(self) -> frozenset[tuple[int, int]]:
         """The links that are in the way: those that cross most others, and the longest where the picture is too wide."""
@@ -215,7 +239,7 @@ class _Attempt:
         }
         labelled = any(link.label for link in self.picture.links)
         question = Question(sizes, links, entries, self._across.get((at, at + 1), ()), folded, 18.0 if labelled else 16.0, in_file)
-        return with_heads(self.picture, self._ask(layout_text(self.picture, question)), sizes)
+        return with_heads(self.picture, self.ask(layout_text(self.picture, question)), sizes)
 
     def layout(self, top: float) -> Layout:
         """The whole layout below `top`."""

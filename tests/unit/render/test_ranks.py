@@ -149,6 +149,25 @@ def test_a_layout_that_does_not_end_is_ended_and_the_next_one_works(monkeypatch)
     assert lay_out("digraph { a -> b }", "graphviz", until=time.monotonic() + 120).boxes.keys() == {"a", "b"}
 
 
+def test_where_the_time_ends_the_best_layout_so_far_is_taken(monkeypatch):
+    asked = []
+
+    def slow(text, **options):
+        asked.append(text)
+        if len(asked) > at_most:
+            raise LayoutError("Graphviz did not end within 25 s")
+        return lay_out(text, **options)
+
+    monkeypatch.setattr("dynadiag.render.drawing.lay_out_dot", slow)
+    at_most = 5
+    drawing = drawn(NESTED, "graphviz")
+    assert drawing.note is None
+    assert len(asked) == at_most + 1
+    assert size(drawing.text)[0] <= 860
+    at_most = 0
+    assert "did not end" in (drawn(NESTED, "graphviz").note or "")
+
+
 def test_a_picture_too_wide_for_ranks_stands_in_columns():
     picture = made(fan(70))
     began = time.monotonic()
