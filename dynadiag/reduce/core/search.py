@@ -3,8 +3,7 @@
 Method: bisection from the end, which finds the last needed operator; it alone, then it with what it reads; bisection from the beginning;
 then galloping deletion (the longest run that can go, found by halving) between the first and the last, first over blocks of operators of
 one module, then over single operators; then one operator at a time until none can go (one-minimal, as in delta debugging: Zeller and
-Hildebrandt, "Simplifying and isolating failure-inducing input", 2002). For k > 1 needed operators among n this asks about k log2 n questions,
-and log2 n for one.
+Hildebrandt, "Simplifying and isolating failure-inducing input", 2002). For k needed operators among n this asks about k log2 n questions.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def cut(
     """A subset of `items` (in their order) that fails, found by bisection and galloping; `fails` must hold for all of them.
 
     `blocks` names the module of an item; neighbours with one name are tried together first. `near` gives the items whose values an item
-    reads, over a few others: with the last needed item they are tried alone. `between` gives the items on the ways by which a value gets from
-    one item to another: once the first and the last needed item are known, all others are tried to go at once.
+    reads, over a few others: with the last needed item they are tried alone. `between` gives the items on the ways by which a value gets
+    from one item to another: once the first and the last needed item are known, all others are tried to go at once.
     """
     if len(items) <= 1:
         return tuple(items)
