@@ -25,6 +25,8 @@ from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once
 from dynadiag.changes.smaller_region import smaller_regions
 from dynadiag.changes.train_step_edits import compiled_apart
+from dynadiag.changes.varying_number import as_tensors
+from dynadiag.fix.inside.running import NUMBER
 from dynadiag.fix.moves import PROOF_NAMES
 from dynadiag.rules.libraries.entries import all_libraries
 from tests.advice_cases import cases
@@ -94,6 +96,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "buffer-select": (BUFFER, _branch("if n.max")),
     "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
     "number-as-tensor": ("range_as_number", lambda text: with_tensor("a.py", text, _row(text, "bound ="))),
+    "tensor-argument": ("time_of_each_step", lambda text: as_tensors("a.py", text, "step", _row(text, "def step"), ["t"], NUMBER)),
     "compile-static": ("recompiles_parameter_shapes", lambda text: tuple(compiled_static("a.py", text))),
     "compile-model-apart": (
         "train_step_compiled",

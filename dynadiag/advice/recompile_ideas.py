@@ -24,7 +24,7 @@ from dynadiag.source.place import Place
 from dynadiag.source.tree import names_in, nodes_of
 
 CURE_BREAK = "cure-break-first"
-AS_TENSOR = "number-as-tensor"
+AS_TENSOR = "tensor-argument"  # what `fix` tries of it: `changes.varying_number`
 IN_BUFFER = "number-in-buffer"
 NO_CACHE = "no-cache-by-size"
 CALL_FIRST = "call-before-threads"
@@ -90,7 +90,8 @@ def _number(row: Transition, frame: Frame, compiled: CompiledFunction | None, wr
             slug=AS_TENSOR,
             text=f"`{row.source}` is a Python number that is another one in each call ({values}, ...), and each may be compiled. Give "
             f"`{frame.name}` a tensor "
-            f"instead{where}: `torch.tensor({row.source})`, made outside of the compiled function. Check that it only computes with it",
+            f"instead{where}: `torch.tensor({row.source}, dtype=torch.float64)`, made outside of the compiled function. Check that it only "
+            "computes with it",
             how_sure="idea",
         )
     elif written and root == "self":

@@ -6,6 +6,7 @@ import ast
 import difflib
 import io
 import itertools
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from libcst import matchers
 from dynadiag.changes.syntax import KEPT, Kind, Nodes, Span, Tree, read, rows_of, tree_of
 from dynadiag.errors import EditError
 
-__all__ = ["Edit", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_value"]
+__all__ = ["Edit", "Span", "alone", "applied", "codes", "dedented", "patch", "placed", "with_first", "with_parts", "with_value"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,28 @@ def alone(text: str, statement: ast.stmt) -> tuple[str, ...]:
     if len(ast.parse("\n".join(rows)).body) != 1:
         raise EditError("other statements stand on the same line")
     return rows
+
+
+def with_parts(
+    text: str, statement: ast.stmt, parts: Sequence[tuple[ast.expr, Callable[[str], str]]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rows of a statement (of one with a block: its header), and the same with each part written as its function says.
+
+    Parts do not overlap. Raises EditError where other statements stand on the same lines, or a text goes over several.
+    """
+    if any(isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno for node in ast.walk(statement)):
+        raise EditError("a text over several lines stands there")
+    block = getattr(statement, "body", None)
+    rows = range(statement.lineno, block[0].lineno if block else (statement.end_lineno or statement.lineno) + 1)
+    old = tuple(textwrap.dedent("\n".join(rows_of(text)[row - 1] for row in rows)).split("\n")) if block else alone(text, statement)
+    lines = [row.encode() for row in rows_of(text)]
+    for node, change in sorted(parts, key=lambda part: (part[0].lineno, part[0].col_offset), reverse=True):
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        before, behind = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        new = change(ast.get_source_segment(text, node) or "").encode()
+        lines[first : last + 1] = [before + new + behind, *[b""] * (last - first)]
+    kept = [lines[row - 1].decode() for row in rows]
+    return old, tuple(row for row in textwrap.dedent("\n".join(kept)).split("\n") if row.strip())
 
 
 def with_value(rows: Sequence[str], change: Callable[[Any], Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

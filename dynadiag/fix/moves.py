@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from dynadiag.capture.compiled_calls import APART
-from dynadiag.changes import dynamic, hoist, region_edits, smaller_region, train_step, train_step_edits
+from dynadiag.changes import dynamic, hoist, region_edits, smaller_region, train_step, train_step_edits, varying_number
 from dynadiag.changes.change import Candidate
 from dynadiag.changes.edits import Edit, placed
 from dynadiag.errors import DynadiagError, EditError
 from dynadiag.facts.user_frames import is_own_file, normal_path, source_function
-from dynadiag.fix.inside.running import WATCH
+from dynadiag.facts.wording import listed
+from dynadiag.fix.inside.running import NUMBER, WATCH
 from dynadiag.fix.sources import Sources
 from dynadiag.model import codes
 from dynadiag.model.location import Location
@@ -36,6 +37,7 @@ def moved(
         _smaller_region(finding, report, sources, ()),
         _out_of_loops(finding, report, sources),
         _out_of_function(finding, report, sources),
+        _varying_numbers(finding, report, sources),
         _dynamic(finding, report, sources),
         _static(finding, report, sources),
     )
@@ -124,6 +126,22 @@ def _out_of_function(finding: Finding, report: Report, sources: Sources) -> Iter
     edits, name = hoist.out_of_function(file, text, where.line)
     words = f"Make the value once, before the function, instead of in each call (`{name}`)"
     yield replace(_candidate(hoist.CONSTANT, words, edits, finding, text), attributes=(name,))
+
+
+def _varying_numbers(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:
+    """The floats that a finding's recompiles compiled in, given as tensors."""
+    rows = [row for row in report.transitions if not set(finding.evidence).isdisjoint(row.recompiles)]
+    rows = [row for row in rows if row.kind == "value" and row.source.isidentifier() and varying_number.is_float(row.values)]
+    place = next((row.own_frame for row in rows if row.own_frame is not None), None)
+    if finding.severity == "note" or place is None or place.line is None or not is_own_file(place.file, report.run):
+        return
+    file, text = sources.text(place.file)
+    function = (source_function(place.function) or "").rpartition(".")[2]
+    names = [row.source for row in rows if row.frame_name == function]
+    edits = varying_number.as_tensors(file, text, function, place.line, names, NUMBER)
+    words = f"Give {listed([f'`{name}`' for name in names], limit=4)} as a tensor, so that no value is compiled in"
+    bound = varying_number.names_in_state(text, function, place.line, names)
+    yield replace(_candidate(varying_number.SLUG, words, edits, finding, text), attributes=bound)
 
 
 def _dynamic(finding: Finding, report: Report, sources: Sources) -> Iterator[Candidate]:

@@ -232,6 +232,24 @@ class Search:
                 self.kept.remove(candidate)
                 self._leave(candidate, "not needed: the other changes cure it too")
 
+    def drop_needless(self, now: Standing) -> None:
+        """Leave out in turn what the program stands as well without (`now`: with all), which a later layer has made needless.
+
+        What compiles something else stays, and so does what was kept last.
+        """
+        last = max((candidate.layer for candidate in self.kept), default=0)
+        for candidate in [item for item in self.kept if item.layer < last and not item.moves_region]:
+            others = [each for each in self.kept if each is not candidate]
+            own = [each for each in others if not each.layer]
+            if not own or time.monotonic() > self.until:
+                return
+            self.say(f"is {candidate.slug} still needed?")
+            with suppress(EditError):
+                without = self._ask(others, own, self.prover.first)
+                if without.proven and without.standing is not None and without.standing.is_as_good_as(now):
+                    self.kept.remove(candidate)
+                    self._leave(candidate, "not needed: the program stands as well without it")
+
     def _prove_together(self, first: Standing) -> None:
         """All that is kept, once with everything that a proof has; where that fails the last one goes."""
         while len(self.kept) > 1:

@@ -209,6 +209,10 @@ def _searched(
         )
         search.try_all(behind)
         state.kept += search.kept
+    if any(item.layer for item in state.kept):
+        whole = Search(prover=prover, until=until, say=say, kept=state.kept, tried=search.tried)
+        if (now := prover.recorded(state.kept).report) is not None:
+            whole.drop_needless(Standing.of(now))
     _finish(baseline, report, sources, state, say)
     return state
 

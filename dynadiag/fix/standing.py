@@ -56,6 +56,11 @@ class Standing:
         """Which of these findings are there."""
         return set(cures) & set(self.findings)
 
+    def is_as_good_as(self, other: Standing) -> bool:
+        """Whether nothing is found that the other does not have, no more is counted, and no less runs compiled."""
+        fewer = all(self.counts[name] <= other.counts[name] for name in _COUNTED)
+        return fewer and set(self.findings) <= set(other.findings) and self.operators >= other.operators
+
     def to_json(self) -> dict[str, Any]:
         """For `Standing(**...)`."""
         return asdict(self)

@@ -110,7 +110,7 @@ class Program:
     def values_of(self, name: str, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         """What a name gets in its function, from those who call the function, or from the file; each with where that stands."""
         bound = [(value, scope) for value in self.assigned(name, scope)]
-        if not bound and isinstance(scope, Function) and name in _parameters(scope):
+        if not bound and isinstance(scope, Function) and name in parameters_of_calls(scope):
             bound = [(given, self.scope_of(call)) for call in self.callers(scope) if (given := argument(call, scope, name)) is not None]
         elif not bound and isinstance(scope, Function):
             bound = [(value, self.tree) for value in self.assigned(name, self.tree)]
@@ -154,7 +154,7 @@ def program_of(text: str) -> Program:
 def argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     """What a call gives for a parameter; None where that is not plain to see."""
     given = next((word.value for word in call.keywords if word.arg == name), None)
-    names = _parameters(function)
+    names = parameters_of_calls(function)
     if given is not None or name not in names:
         return given
     at = names.index(name)
@@ -162,7 +162,8 @@ def argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     return before[at] if len(before) > at and not any(isinstance(item, ast.Starred) for item in before) else None
 
 
-def _parameters(function: Function) -> list[str]:
+def parameters_of_calls(function: Function) -> list[str]:
+    """The parameters that a call may give by their places, without the object of a method."""
     names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
     return names[1:] if names[:1] == ["self"] else names
 

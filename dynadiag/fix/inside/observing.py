@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dynadiag.capture.compiled_calls import After, CompiledCallable
 from dynadiag.capture.reach import Mode, State, find_state
@@ -38,11 +39,18 @@ class CallLog:
         self._totals: Counter[str] = Counter()
         self._names: dict[Any, str] = {}
         self._leaves: list[tuple[dict[str, Any], str, Any]] = []
+        self._numbers = WeakTensorKeyDictionary()
 
     @property
     def full(self) -> bool:
         """Whether copies would take more than the cap."""
         return self._notes.full
+
+    def tensor_of(self, number: float) -> torch.Tensor:
+        """A number that the changed program gives as a tensor: no other data, as it is none in the original."""
+        made = torch.tensor(number, dtype=torch.float64)
+        self._numbers[made] = None
+        return made
 
     def before(self, callee: CompiledCallable, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> After | None:
         """Note a call that is about to be made; gives what notes its end."""
@@ -51,7 +59,7 @@ class CallLog:
         number = self._totals[name]
         if self._vary:
             with aside():
-                _vary((*args, *kwargs.values()), self._vary)
+                _vary((*args, *kwargs.values()), self._vary, self._numbers)
         if number > self._most or self.full:
             return None
         self._watched.setdefault(name, callee.original)
@@ -137,10 +145,16 @@ def _identity(original: Any) -> Any:
     return id(original) if code is None or own else (code, id(getattr(original, "__self__", None)))
 
 
-def _vary(given: Any, rule: int) -> None:
+def _vary(given: Any, rule: int, numbers: WeakTensorKeyDictionary) -> None:
     """Other data in the same tensors: the same values the other way round, larger or smaller by the rule; what cannot be written stays."""
     for leaf in tree_leaves(given):
-        if not isinstance(leaf, torch.Tensor) or not is_plain(leaf) or not leaf.is_floating_point() or overlaps_itself(leaf):
+        if (
+            not isinstance(leaf, torch.Tensor)
+            or leaf in numbers
+            or not is_plain(leaf)
+            or not leaf.is_floating_point()
+            or overlaps_itself(leaf)
+        ):
             continue
         with torch.no_grad():
             value = leaf.data  # has a count of versions of its own: what autograd saved of the leaf is not told

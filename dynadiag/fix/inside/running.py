@@ -31,9 +31,10 @@ from dynadiag.capture.script import UserCodeError, one_line, run_script
 from dynadiag.files import write_file
 from dynadiag.torch_compat.dynamo.counters import eager_random_numbers
 
-CHOOSE, SELECT, WATCH = "dynadiag_choose__", "dynadiag_select__", "dynadiag_watch__"
-"""Names that instrumented texts call: around the condition of an `if`, around the first argument of a `torch.where`, and around a function
-that is watched without being compiled. Python changes names in classes that begin with two underscores."""
+CHOOSE, SELECT, WATCH, NUMBER = "dynadiag_choose__", "dynadiag_select__", "dynadiag_watch__", "dynadiag_number__"
+"""Names that instrumented texts call: around the condition of an `if`, around the first argument of a `torch.where`, around a function
+that is watched without being compiled, and around a number that is given as a tensor. Python changes names in classes that begin with two
+underscores."""
 
 _streams: list[Any] = []
 _LONGEST_ERROR = 300
@@ -140,6 +141,7 @@ class _Watch:
         calls = CompiledCalls(self._log.before, eager=job.eager, change=self._options)
         calls.install()
         setattr(builtins, WATCH, calls.watch)
+        setattr(builtins, NUMBER, self._log.tensor_of)
 
     def _options(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         backend = given.get("backend", "inductor")

@@ -175,6 +175,16 @@ def test_what_the_others_cure_as_well_is_taken_out():
     assert found.tried["x1"].why == "not needed: the other changes cure it too"
 
 
+@pytest.mark.parametrize(("cures", "kept"), [({"b": "ab"}, ["b", "c"]), ({}, ["a", "b", "c"])])
+def test_what_a_later_layer_made_needless_is_taken_back(cures: dict[str, str], kept: list[str]) -> None:
+    layers = [change(1), change(2), replace(change(3), layer=1, rows=(3,))]
+    prover = Answers(cures=cures)
+    found = Search(prover=prover, until=float("inf"), say=lambda text: None, kept=layers)  # type: ignore[arg-type]
+    found.drop_needless(standing())
+    assert [each.slug for each in found.kept] == kept
+    assert prover.asked == ["bc", *(["ac"] if len(kept) > 2 else [])]
+
+
 def test_a_search_that_was_killed_goes_on_where_it_stopped(tmp_path: Path):
     def known(*, resume: bool) -> AnswerCache:
         return AnswerCache(tmp_path / "known", environment={}, resume=resume)
