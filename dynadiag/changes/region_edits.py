@@ -23,7 +23,9 @@ class ProofNames(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """What can be compiled by itself: a `module`, each module of a `list`, a `method` or a `function`, by its name at `torch.compile`."""
+    """What can be compiled by itself: a `module`, each module of a `list`, a `method`, a `function` of the file or one that is `local` to
+    the function with the `torch.compile`, by its name there.
+    """
 
     form: str
     name: str
@@ -36,7 +38,7 @@ class Region:
         if self.form == "list":
             return (f"for part in {self.name}:", f"    part.compile({given})")
         rows = (f"{self.name} = torch.compile({', '.join((self.name, *options))})",)
-        return rows if self.form == "method" else (f"global {self.name}", *rows)
+        return (f"global {self.name}", *rows) if self.form == "function" else rows
 
 
 def edit_at_call(file: str, program: Program, call: ast.Call, regions: Sequence[Region], names: ProofNames) -> Edit:
@@ -57,7 +59,7 @@ def edit_at_call(file: str, program: Program, call: ast.Call, regions: Sequence[
         [row for region in regions for row in region.rows(given) if isinstance(scope, Function) or not row.startswith("global ")]
         for given in (options, [*options, f"{names.apart}=True"])
     )
-    _check_globals(scope, statement, regions)
+    _check_globals(program, scope, statement, regions)
     plain, watched = (source.replace(whole, text).splitlines() for text in (target, f"{names.watch}({target})"))
     return Edit(file=file, old=rows, new=(*new, *plain), near=statement.lineno, observed=(*seen, *watched))
 
@@ -138,11 +140,12 @@ def _options(program: Program, call: ast.Call | None) -> list[str]:
     return [f"{word.arg}={ast.get_source_segment(program.text, word.value)}" for word in words]
 
 
-def _check_globals(scope: Scope, statement: ast.stmt, regions: Sequence[Region]) -> None:
+def _check_globals(program: Program, scope: Scope, statement: ast.stmt, regions: Sequence[Region]) -> None:
     """Raise EditError where a name that becomes `global` in a function is used there before."""
     if not isinstance(scope, Function):
         return
     named = {region.name for region in regions if region.form == "function"}
-    used = next((node.id for node in nodes_of(ast.Name, scope) if node.id in named and node.lineno < statement.lineno), None)
+    uses = (node for node in nodes_of(ast.Name, scope) if node.id in named and node.lineno < statement.lineno)
+    used = next((node.id for node in uses if program.scope_of(node) is scope), None)
     if used is not None:
         raise EditError(f"`{used}` is used before what calls it is compiled")

@@ -81,7 +81,8 @@ class _Site(NamedTuple):
         """What can be compiled instead: `part` and what is beside it, `all` that is called, or its `modules`."""
         if form == "part" and self.part is not None:
             receiver = self.names.get("self", "")
-            own = Region("method", f"{receiver}.{self.part.name}") if receiver else Region("function", self.part.name)
+            plain = "local" if self.walk.is_local(self.target) else "function"
+            own = Region("method", f"{receiver}.{self.part.name}") if receiver else Region(plain, self.part.name)
             return [own, *self.beside]
         return [region for region in self.walk.regions if form != "modules" or region.form in ("module", "list")]
 
@@ -95,7 +96,7 @@ def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]
         return site
     if part is None:
         return site
-    walk = _Walk(program, broken)
+    walk = _Walk(program, broken, site.walk.around)
     walk.into(site.target, site.names, apart=part.lines)
     return site._replace(part=part, beside=tuple(walk.regions))
 
@@ -117,10 +118,14 @@ def _sharing(program: Program, sites: Sequence[_Site]) -> list[list[_Site]]:
 
 @dataclass
 class _Walk:
-    """The calls below a function, down to what has no break of its own."""
+    """The calls below a function, down to what has no break of its own.
+
+    `around` are the names of the function in which the whole is compiled: those of functions that are defined there know them.
+    """
 
     program: Program
     broken: Collection[int]
+    around: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self.regions: dict[Region, None] = {}
@@ -142,11 +147,16 @@ class _Walk:
         for call in (call for call in calls_in(*function.body) if call.lineno not in apart):
             self._call(call, function, names, lists, steps)
 
+    def is_local(self, function: Function) -> bool:
+        """Whether a function is defined in another one."""
+        return isinstance(self.program.scope_of(function), Function)
+
     def _with_aliases(self, function: Function, names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Also names that the function gives to what it has, and to each item of a list that it loops over."""
         stored = [node.id for node in nodes_of(ast.Name, *function.body) if isinstance(node.ctx, ast.Store)]
         own = {*stored, *(item.arg for item in nodes_of(ast.arg, function.args))}
-        names |= {name: name for name in self.program.global_names if name not in own}
+        known = {*self.program.global_names, *(self.around if self.is_local(function) else ())}
+        names |= {name: name for name in known if name not in own}
         for name in set(stored):
             names.pop(name, None)
         lists: dict[str, str] = {}
@@ -162,8 +172,10 @@ class _Walk:
 
     def _call(self, call: ast.Call, function: Function, names: Mapping[str, str], lists: Mapping[str, str], steps: int) -> None:
         program = self.program
-        if isinstance(call.func, ast.Name) and call.func.id in program.functions:
-            self._function(program.functions[call.func.id], call, Region("function", call.func.id), "", names, steps)
+        called = program.function_named(call.func.id, function) if isinstance(call.func, ast.Name) else None
+        if called is not None and (not self.is_local(called) or called.name in self.around):
+            form = "local" if self.is_local(called) else "function"
+            self._function(called, call, Region(form, called.name), "", names, steps)
             return
         if isinstance(call.func, ast.Name) and call.func.id in lists:
             self._item(call, function, lists[call.func.id])
@@ -263,8 +275,8 @@ def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
     name = dotted(given)
     if name is None:
         return None
-    if name in program.functions:
-        return program.functions[name], ""
+    if isinstance(given, ast.Name) and (function := program.function_named(name, scope)) is not None:
+        return function, ""
     if isinstance(given, ast.Attribute):
         owner = program.kind_of(given.value, scope)
         method = program.method(owner, given.attr)
@@ -286,14 +298,16 @@ def _sites(program: Program, broken: Collection[int]) -> Iterator[_Site]:
             calls = [node for node in program.calls if dotted(node.func) in holders and program.scope_of(node) is scope]
             function, receiver = target
             names = _given_alike(program, calls, function, statement, scope) | ({"self": receiver} if receiver else {})
-            yield _Site(call, function, names, _Walk(program, broken), decorates=False)
+            yield _Site(call, function, names, _Walk(program, broken, _names_at(program, statement, scope)), decorates=False)
     for function in nodes_of(ast.FunctionDef, program.tree):
         decorator = next((node for node in function.decorator_list if _is_compile(node)), None)
         if decorator is not None and len(function.decorator_list) == 1:
-            names = {"self": "self"}
+            names, around = {"self": "self"}, frozenset[str]()
             if program.class_around(function) is None and (first := first_caller(program, function)) is not None:
-                names = _given_alike(program, list(program.callers(function)), function, first, program.scope_of(first))
-            yield _Site(decorator, function, names, _Walk(program, broken), decorates=True)
+                scope = program.scope_of(first)
+                names = _given_alike(program, list(program.callers(function)), function, first, scope)
+                around = _names_at(program, first, scope)
+            yield _Site(decorator, function, names, _Walk(program, broken, around), decorates=True)
 
 
 def _is_compile(node: ast.expr) -> bool:
@@ -310,6 +324,17 @@ def _given_alike(program: Program, calls: Sequence[ast.Call], target: Function, 
             if name is not None and _is_there(program, name, statement, scope):
                 names[item.arg] = name
     return names
+
+
+def _names_at(program: Program, statement: ast.stmt, scope: Scope) -> frozenset[str]:
+    """The names of a function's own that have their one value before a statement of it; those of a file are known everywhere."""
+    if not isinstance(scope, Function):
+        return frozenset()
+    stored = {node.id for node in nodes_of(ast.Name, *scope.body) if isinstance(node.ctx, ast.Store)}
+    stored |= {item.arg for item in nodes_of(ast.arg, scope.args)}
+    functions = (node for node in nodes_of(ast.FunctionDef, *scope.body) if program.scope_of(node) is scope)
+    defined = {node.name for node in functions if node.lineno < statement.lineno}
+    return frozenset(name for name in stored if _is_there(program, name, statement, scope)) | (defined - stored)
 
 
 def _is_there(program: Program, name: str, statement: ast.stmt, scope: Scope) -> bool:

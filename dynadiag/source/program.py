@@ -113,8 +113,14 @@ class Program:
         if not bound and isinstance(scope, Function) and name in parameters_of_calls(scope):
             bound = [(given, self.scope_of(call)) for call in self.callers(scope) if (given := argument(call, scope, name)) is not None]
         elif not bound and isinstance(scope, Function):
-            bound = [(value, self.tree) for value in self.assigned(name, self.tree)]
+            bound = list(self.values_of(name, self.scope_of(scope)))
         yield from bound
+
+    def function_named(self, name: str, scope: Scope) -> Function | None:
+        """The function that a plain name means in a function or in the file: one that is defined there, or around it."""
+        inside = (node for node in nodes_of(ast.FunctionDef, *scope.body) if node.name == name and self.scope_of(node) is scope)
+        found = next((node for node in inside if self.class_around(node) is None), None)
+        return found if found is not None or isinstance(scope, ast.Module) else self.function_named(name, self.scope_of(scope))
 
     def assigned(self, name: str, scope: Scope) -> Iterator[ast.expr]:
         """The values that the statements of a function, or of the file, give to a dotted name."""

@@ -252,3 +252,56 @@ def test_what_a_part_is_given_and_gives(body: str, given: str, results: str) -> 
 def test_what_is_no_part(body: str) -> None:
     text = f"import torch\n\n\ndef f(x):\n{body}\n\ng = torch.compile(f)\ng(torch.randn(4))\n"
     assert not found(text, "print(", part=True)
+
+
+CLOSURE = (
+    NET
+    + """class Loss:
+    def __init__(self):
+        self.seen = 0
+
+    def __call__(self, y, x):
+        self.seen += int((y > 0).sum().item())
+        return distance(y, x)
+
+
+def distance(a, b):
+    return torch.norm(a - b)
+
+
+def main():
+    net, loss = Net(), Loss()
+
+    def noisy(x):
+        return torch.relu(x) + torch.rand_like(x)
+
+    def step(x):
+        y = net(noisy(x))
+        return loss(y, x)
+
+    compiled = torch.compile(step)
+    compiled(torch.randn(4, 4))
+"""
+)
+
+
+def test_a_function_that_is_defined_where_it_is_compiled_knows_what_is_there() -> None:
+    whole = found(CLOSURE, "return loss")[0]
+    assert set(whole.names) == {"net", "noisy", "distance"}
+    new = changed(CLOSURE, whole)
+    assert "    net.compile()\n" in new and "    noisy = torch.compile(noisy)\n" in new and "    compiled = step\n" in new
+    assert "    global distance\n" in new and "global noisy" not in new
+
+
+def test_a_name_that_has_another_value_later_is_no_region() -> None:
+    text = CLOSURE.replace("    compiled(torch", "    net = Net()\n    compiled(torch")
+    assert all("net" not in smaller.names for smaller in found(text, "return loss"))
+
+
+def test_the_largest_part_of_a_function_within_a_function_stays_there() -> None:
+    text = CLOSURE.replace(
+        "        y = net(noisy(x))\n", "        x = x * 2 + 1\n        x = torch.relu(x) + torch.sin(x)\n        y = net(noisy(x))\n"
+    )
+    (smaller,) = found(text, "return loss", part=True)
+    new = changed(text, smaller)
+    assert "    def step_compiled_part(x):\n" in new and "    step_compiled_part = torch.compile(step_compiled_part)\n" in new
