@@ -27,6 +27,7 @@ from dynadiag.changes.smaller_region import smaller_regions
 from dynadiag.changes.train_step_edits import compiled_apart
 from dynadiag.changes.varying_number import as_tensors
 from dynadiag.fix.inside.running import NUMBER
+from dynadiag.fix.libraries import of_one_size
 from dynadiag.fix.moves import PROOF_NAMES
 from dynadiag.rules.libraries.entries import all_libraries
 from tests.advice_cases import cases
@@ -55,6 +56,13 @@ SIZE = "def f(mask, x):\n    most = mask.sum(dim=1).max()\n    return x.new_zero
 WARNING = "import warnings\n\nimport torch\n\n\ndef f(x):\n    warnings.warn('this is old', FutureWarning)\n    return x\n"
 ONCE = "import torch\n\n\ndef f(x):\n    logger.warning_once('this is old')\n    return x\n"
 CAPTURE = "import torch\n"
+MASKED = """import torch
+import torch.nn.functional as F
+
+
+def loss_of(logits, labels, mask):
+    return F.cross_entropy(logits[mask], labels[mask])
+"""
 
 Edits = Sequence[Edit]
 
@@ -96,6 +104,7 @@ RULES: dict[str, tuple[str, Callable[[str], Edits]]] = {
     "buffer-select": (BUFFER, _branch("if n.max")),
     "compile-dynamic": ("recompiles_parameter_shapes", lambda text: (compiled_dynamic("a.py", text),)),
     "number-as-tensor": ("range_as_number", lambda text: with_tensor("a.py", text, _row(text, "bound ="))),
+    "static-shape": (MASKED, lambda text: tuple(of_one_size("a.py", text, _row(text, "return F")))),
     "tensor-argument": ("time_of_each_step", lambda text: as_tensors("a.py", text, "step", _row(text, "def step"), ["t"], NUMBER)),
     "compile-static": ("recompiles_parameter_shapes", lambda text: tuple(compiled_static("a.py", text))),
     "compile-model-apart": (

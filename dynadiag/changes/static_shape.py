@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from dynadiag.changes.kinds import Kind
 from dynadiag.model.report import Advice
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
 
 STATIC = "static-shape"
 _SELECTED = frozenset(("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"))
+_DISTANCES = frozenset(f"torch.nn.functional.{name}_loss" for name in ("mse", "l1", "smooth_l1", "huber"))
+"""Losses of each pair of values that are zero, with a gradient of zero, where both are the same."""
 _REDUCED = frozenset(("sum", "mean"))
 
 
@@ -31,6 +34,8 @@ def static_shape(line: SourceLine, place: Place | None) -> Iterator[Advice]:
 
 def _of_call(line: SourceLine, call: ast.Call) -> tuple[str, str] | None:
     name = dotted(call.func) or ""
+    if name in _DISTANCES and len(call.args) == 2 and all(word.arg in ("reduction", "beta", "delta") for word in call.keywords):
+        return _of_distance(line, name, call)
     if name in _SELECTED and len(call.args) >= 2 and not any(word.arg == "ignore_index" for word in call.keywords):
         logits, labels = call.args[0], call.args[1]
         if isinstance(logits, ast.Subscript) and isinstance(labels, ast.Subscript) and line.text(logits.slice) == line.text(labels.slice):
@@ -62,7 +67,7 @@ def _of_call(line: SourceLine, call: ast.Call) -> tuple[str, str] | None:
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Compare | ast.Name | ast.UnaryOp):
             mask, values = line.text(inner.slice), line.text(inner.value)
             total = f"torch.where({mask}, {values}, 0).sum()"
-            new = total if call.func.attr == "sum" else f"{total} / ({mask}).sum()"
+            new = total if call.func.attr == "sum" else f"{total} / {_operand(mask)}.sum()"
             return (
                 new,
                 f"that `{mask}` is a mask of truth values with the shape of `{values}`, without values that are not finite where it is "
@@ -71,5 +76,32 @@ def _of_call(line: SourceLine, call: ast.Call) -> tuple[str, str] | None:
     return None
 
 
+def _of_distance(line: SourceLine, name: str, call: ast.Call) -> tuple[str, str] | None:
+    """`mse_loss(y[m], z[m])`: both are zero where the mask is false, and the mean is that of the others."""
+    values, wanted = call.args
+    kept = next((word.value for word in call.keywords if word.arg == "reduction"), ast.Constant("mean"))
+    if not isinstance(values, ast.Subscript) or not isinstance(wanted, ast.Subscript) or not isinstance(kept, ast.Constant):
+        return None
+    mask = line.text(values.slice)
+    if mask != line.text(wanted.slice) or not isinstance(values.slice, ast.Compare | ast.Name | ast.UnaryOp) or kept.value not in _REDUCED:
+        return None
+    filled = [f"{line.text(item.value)}.masked_fill(~{_operand(mask)}, 0)" for item in (values, wanted)]
+    rest = [f"{word.arg}={line.text(word.value)}" for word in call.keywords if word.arg != "reduction"]
+    total = f'{name}({", ".join((*filled, *rest))}, reduction="sum")'
+    new = total if kept.value == "sum" else f"{total} / {_operand(mask)}.sum()"
+    return new, f"that `{mask}` is a mask of truth values with the shape of `{line.text(values.value)}`"
+
+
 def _operand(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
+
+
+KINDS = (
+    Kind(
+        slugs=(STATIC,),
+        applied="rule",
+        does="what a mask selects and a loss or a sum then reduces is computed without a selection: values that are left out are filled "
+        "with what changes nothing (`ignore_index`, zero)",
+        asks="the mask stands on the line of the loss or the sum",
+    ),
+)

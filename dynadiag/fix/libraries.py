@@ -21,12 +21,15 @@ from dynadiag.changes.number_as_tensor import SLUG, with_tensor
 from dynadiag.changes.number_loops import with_numbers
 from dynadiag.changes.operator import as_operator
 from dynadiag.changes.size_reads import read_once, read_outside
+from dynadiag.changes.static_shape import STATIC, static_shape
 from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import DynadiagError, EditError
 from dynadiag.facts.user_frames import is_own_branch, is_own_file, is_standard_library, is_torchs_file
 from dynadiag.fix.sources import Sources
 from dynadiag.model.location import Location
 from dynadiag.model.report import Finding, GraphBreak, Report
+from dynadiag.source.imports import parse_canonical
+from dynadiag.source.line import parse_line
 
 
 def library_sites(finding: Finding, report: Report) -> list[GraphBreak]:
@@ -99,6 +102,7 @@ def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report
     if site.category not in ("scalar read", "dynamic shape operator", "data-dependent control flow"):
         return
     rules: list[tuple[Callable[[str, str, int], Iterable[Edit]], str, str]] = [
+        (of_one_size, STATIC, "Compute a result whose size depends on no values"),
         (with_tensor, SLUG, "Keep a tensor where a number is read of one"),
         (with_numbers, "numbers-of-tensor", "Loop over the numbers that a tensor was made of"),
     ]
@@ -112,6 +116,16 @@ def _on_data(site: GraphBreak, cure: str, file: str, text: str, row: int, report
             yield Candidate(id="", slug=slug, text=words, edits=edits, spans=spans, cures=(cure,))
         except DynadiagError as error:
             whys.append(error.message)
+
+
+def of_one_size(file: str, text: str, row: int) -> Iterator[Edit]:
+    """The line in a form of one size, as `explain` tells it. Raises EditError where there is none."""
+    (code,) = dedented(text, range(row, row + 1))
+    line = parse_line(code, parse_canonical(text)[1])
+    advice = next(static_shape(line, None), None)
+    if advice is None or any(line.calls("torch.bincount")):  # which makes a longer result for a larger value
+        raise EditError("the line does not reduce what a mask selects")
+    yield Edit(file=file, old=(code,), new=((advice.after or ""),), near=row)
 
 
 def cures_of(finding: Finding, report: Report) -> list[str]:

@@ -199,9 +199,12 @@ class Prover:
         return self._recorded[known]
 
     def report_with(self, changes: Sequence[Candidate]) -> Report | None:
-        """The report on the program with these changes as the user gets them, so that its lines are those of the new texts."""
-        new = texts.changed(self.originals, changes)
-        if new == texts.changed(self.originals, changes, observed=True):
+        """The report on the program with these changes, whose lines are those of the new texts as the user gets them.
+
+        The run of the proof serves where what is watched there stands on the same lines.
+        """
+        new, seen = (texts.changed(self.originals, changes, observed=observed) for observed in (False, True))
+        if all(new[file].count("\n") == seen[file].count("\n") for file in new):
             return self.recorded(changes).report
         return self._run(changes, new, recorded=True, eager=False, backend=self.backend).report
 

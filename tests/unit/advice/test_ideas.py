@@ -171,11 +171,27 @@ def test_a_number_that_python_needs_is_not_kept_as_a_tensor():
         ),
         ("d = torch.bincount(x, minlength=n)", "torch.zeros(n, dtype=torch.long, device=x.device).index_add_(0, x, torch.ones_like(x))"),
         ("s = x[x > 0].sum()", "torch.where(x > 0, x, 0).sum()"),
+        ("s = x[m].mean()", "torch.where(m, x, 0).sum() / m.sum()"),
+        (
+            "e = F.mse_loss(y[m], z[m])",
+            'torch.nn.functional.mse_loss(y.masked_fill(~m, 0), z.masked_fill(~m, 0), reduction="sum") / m.sum()',
+        ),
+        (
+            "e = F.huber_loss(y[m], z[m], reduction='sum', delta=2.0)",
+            'torch.nn.functional.huber_loss(y.masked_fill(~m, 0), z.masked_fill(~m, 0), delta=2.0, reduction="sum")',
+        ),
     ],
 )
 def test_a_result_whose_size_depends_on_values_has_a_form_of_one_size(line, after):
     text = f"def f(x, y):\n    {line}\n    y.append(x.shape)\n    return x\n\nstep = torch.compile(f)\nstep(x, y)\n"
-    assert after in ideas(text, SHAPE, line[:8])["static-shape"].after
+    found = ideas(text, SHAPE, line[:8])
+    assert after in found["static-shape"].after
+
+
+@pytest.mark.parametrize("line", ["e = F.mse_loss(y[m], z[n])", "e = F.mse_loss(y[m], z[m], reduction='none')", "s = x[m].max()"])
+def test_what_is_not_reduced_of_one_mask_stays(line):
+    text = f"def f(x, y):\n    {line}\n    y.append(x.shape)\n    return x\n\nstep = torch.compile(f)\nstep(x, y)\n"
+    assert "static-shape" not in ideas(text, SHAPE, line[:8])
 
 
 def test_numbers_of_a_generator_are_the_named_cause():
