@@ -1,15 +1,19 @@
 """How many right programs `explain --parity` calls wrong, and how many wrong ones it finds on the right line.
 
     python benchmarks/whole_calls.py [--held-out] [NAME ...]
+    python benchmarks/whole_calls.py --cost [NAME ...]
 
-runs the programs of `whole_call_programs.py` (or those of `whole_call_held_out.py`) under the recorder, all in this process, and prints a
-row for each.
+The first runs the programs of `whole_call_programs.py` (or those of `whole_call_held_out.py`) under the recorder, all in this process, and
+prints a row for each. The second runs six of them in processes of their own, alone and under `dynadiag explain --parity`, and prints the
+CPU seconds of both with all their children.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -46,7 +50,40 @@ def look_at(program: Callable[[], None]) -> tuple[list[tuple[str, str]], str, fl
     return lines, told + "".join(f" [{why}]" for why in whys), took
 
 
+_COSTS = ("mlp_trains", "transformer_with_dropout", "random_augmentation", "graph_break_print", "changing_sizes", "convolution_net")
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """What a command and its children took."""
+    before = os.times()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def print_costs(names: list[str]) -> None:
+    """A row for each program: alone, under --parity, and how often the first three seconds more than that fits into the second."""
+    for name in names:
+        program = [__file__, "--run", name]
+        with tempfile.TemporaryDirectory() as folder:
+            alone = cpu_seconds([sys.executable, *program])
+            explain = [sys.executable, "-m", "dynadiag", "explain", "--parity", "--out", f"{folder}/run"]
+            compared = cpu_seconds([*explain, *program])
+        print(f"| {name} | {alone:.1f} | {compared:.1f} | {(compared - 3) / alone:.1f} |", flush=True)
+
+
 def main(names: list[str]) -> None:
+    """Look at all programs or at those that are named, print costs, or run one program alone."""
+    if names[:1] == ["--run"]:
+        torch.manual_seed(0)
+        whole_call_programs.PROGRAMS.right[names[1]]()
+    elif names[:1] == ["--cost"]:
+        print_costs(names[1:] or list(_COSTS))
+    else:
+        look_at_all(names)
+
+
+def look_at_all(names: list[str]) -> None:
     """Look at all programs, or at those that are named."""
     programs = (whole_call_held_out if "--held-out" in names else whole_call_programs).PROGRAMS
     names = [name for name in names if name != "--held-out"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import platform
 import random
@@ -30,6 +31,7 @@ _OF_NO_SIGNAL = 0x40000000
 """`__WCLONE | __WALL` of wait(2): also children that end by no signal."""
 _WAITING = ("threading.py", "thread.py", "queue.py", "selectors.py", "connection.py", "socket.py", "subprocess.py", "ssl.py")
 _MOST_BYTES = 4 << 20
+_LAST_STREAM = 2
 _LOOK_EACH_S, _STILL_S = 0.5, 6.0
 _TEXT = 2000
 
@@ -120,12 +122,21 @@ def _ticks(pid: int) -> int:
     return running + int(fields[11]) + int(fields[12]) + sum(map(_ticks, children))
 
 
+def above_streams(descriptor: int) -> int:
+    """The same file under a number that no standard stream has, which a copy opens anew: a program may have closed its own."""
+    if descriptor > _LAST_STREAM:
+        return descriptor
+    higher = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LAST_STREAM + 1)
+    os.close(descriptor)
+    return higher
+
+
 def copy_process(work: Callable[[int], None]) -> ProcessCopy:
     """Run `work(descriptor)` in a copy of this process as it is now, which ends with it; what it writes there is what the copy says.
 
     In the copy Dynamo is off, torch uses one thread (the others are not copied), nothing is printed or read, and no exit handler runs.
     """
-    reading, writing = os.pipe()
+    reading, writing = map(above_streams, os.pipe())
     drawn = random.getstate()
     parent = os.getpid()
     api = ctypes.pythonapi

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dynadiag.capture.process_copy import ProcessCopy, copy_process
+from dynadiag.capture.process_copy import ProcessCopy, above_streams, copy_process
 from dynadiag.capture.reach import State, find_state
 from dynadiag.compare.aliasing import alias_pattern
 from dynadiag.compare.entries import Entries, NoisyEntries, OtherRuns, by_name
@@ -65,8 +65,8 @@ class CallServer:
 
     def __init__(self, call: CallToMake, before: Before) -> None:
         self._call, self._before = call, before
-        self._file = os.memfd_create("dynadiag", 0)
-        self._asked, self._asking = os.pipe()
+        self._file = above_streams(os.memfd_create("dynadiag", 0))
+        self._asked, self._asking = map(above_streams, os.pipe())
         self.ask(EAGER)  # made at once, while the program goes on
         self.copy: ProcessCopy = copy_process(self._serve)
         self._answers = b""
