@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
+from dynadiag.errors import UsageError
 from dynadiag_cli.command_line import MODE
 from dynadiag_cli.options import LONGEST_S, Force, Open, Out, Outputs
 
@@ -32,6 +37,7 @@ Kind = Literal[
     "recompile",
     "fallback",
     "cudagraph_skip",
+    "wrong_call",
 ]
 Level = Literal["auto", "dynamo", "aot"]
 
@@ -97,6 +103,10 @@ _Timeout = Annotated[
     ),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only, no progress.")]
+_Python = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="The Python interpreter for the script and everything else; it must have dynadiag."),
+]
 
 
 def minify(
@@ -118,6 +128,7 @@ def minify(
     timeout_s: _Timeout = 300.0,
     outputs: Outputs = "discard",
     quiet: _Quiet = False,
+    python: _Python = None,
     open_report: Open = False,
 ) -> None:
     """Find the failing compile or call of a script and reduce its graph to the smallest reproducer.
@@ -133,6 +144,8 @@ def minify(
     from dynadiag_cli.minify_output import Quiet, Terminal, report
     from dynadiag_cli.showing import command_line, open_page
 
+    if python is not None:
+        _go_on_in(python)
     guarded()
     options = SessionOptions(
         timeout_s=timeout_s,
@@ -156,3 +169,22 @@ def minify(
     if open_report:
         open_page(done.directory)
     sys.exit(done.exit_code)
+
+
+def _go_on_in(python: str) -> None:
+    """Become the same command in another interpreter, unless this is it: each question is a fork of a process with torch and dynadiag."""
+    from dynadiag.torch_compat.versions import require_in
+
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(f"--python: {python} cannot be started: there is no such interpreter")
+    if Path(found).absolute() == Path(sys.executable).absolute():
+        return
+    require_in(found, "minify", oldest_python=(3, 11))
+    asked = subprocess.run([found, "-c", "import dynadiag_cli"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    if asked.returncode != 0:
+        raise UsageError(f"--python: {python} cannot import dynadiag: minify runs there as a whole, so install it there")
+    words = sys.argv[1:]
+    at = next(number for number, word in enumerate(words) if word.split("=")[0] == "--python")
+    del words[at : at + (1 if "=" in words[at] else 2)]
+    os.execv(found, [found, "-m", "dynadiag", *words])

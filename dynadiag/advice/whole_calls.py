@@ -9,6 +9,10 @@ KEEP_IT_EAGER = Advice(
     text="Keep the function out of the graph with torch.compiler.disable until torch is right: eager's results are those to trust.",
     options=("torch.compiler.disable",),
 )
+_REDUCE = Advice(
+    slug="reduce-the-script",
+    text="`dynadiag minify --kind wrong_call SCRIPT` finds the smallest program whose compiled call differs like this.",
+)
 GENERATOR_OUTSIDE = Advice(
     slug="generator-outside",
     text="Return a list or a tuple, or make the generator outside of the compiled function and compile what it calls.",
@@ -40,8 +44,8 @@ _RESET = Advice(
 )
 
 
-def whole_call_advice(kind: str, names: str) -> tuple[Advice, ...]:
-    """The ways out; `names` is what changed."""
+def whole_call_advice(kind: str, names: str, *, reducible: bool = False) -> tuple[Advice, ...]:
+    """The ways out; `names` is what changed. `reducible`: a reduced script can show the difference with torch alone."""
     if kind == "hooks":
         return (*_HOOKS, _RESET)
     if kind == "shadowed name":
@@ -60,4 +64,4 @@ def whole_call_advice(kind: str, names: str) -> tuple[Advice, ...]:
     if kind == "full deque":
         text = f"Build it anew: `{names} = deque([*{names}, value], maxlen=n)`. In a graph an append drops nothing."
         return (Advice(slug="rebuild-the-deque", text=text), KEEP_IT_EAGER)
-    return (KEEP_IT_EAGER,)
+    return (KEEP_IT_EAGER, _REDUCE) if reducible else (KEEP_IT_EAGER,)

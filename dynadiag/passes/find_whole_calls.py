@@ -22,6 +22,7 @@ from dynadiag.passes.whole_call_causes import CallPlace, WholeCause, cause_of, c
 
 WHOLE_CALL_CODES = (codes.WHOLE_CALL_DIFFERS, codes.USED_AGAIN_THOUGH_CHANGED)
 _MOST_TOLD = 3
+_COMPARED_ALONE = frozenset(("value", "dtype", "shape", "requires_grad", "autograd", "state", "missing", "raises", "accepts"))
 _ORDER = ("call", "output", "gradient", "input", "attribute")
 Key = tuple[object, ...]
 
@@ -66,7 +67,7 @@ def _kinds(call: WholeCall) -> set[tuple[str, str, str]]:
 def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding:
     first = group[0]
     place = CallPlace(first, run)
-    differences = [named(item, place) for item in sorted(first.differences, key=_rank_of)]
+    differences = [named(item, place) for item in sorted(first.differences, key=rank_of_difference)]
     where = _changing_line(first, cause, run) or place.line(cause, first.differences)
     code = codes.USED_AGAIN_THOUGH_CHANGED if cause.is_stale else codes.WHOLE_CALL_DIFFERS
     return Finding(
@@ -77,7 +78,7 @@ def _finding(group: Sequence[WholeCall], cause: WholeCause, run: Run) -> Finding
         title=_title(first, cause, differences),
         where=where,
         clauses=tuple(_clauses(group, cause, differences, place)),
-        fix=whole_call_advice(cause.kind, names_of(cause, place)),
+        fix=whole_call_advice(cause.kind, names_of(cause, place), reducible=any(map(_shows_alone, first.differences))),
         cost=Cost(value=float(len(group)), unit="calls", basis="counted"),
         evidence=(),
         rank=(float(Priority.WRONG_RESULT), float(int(code[2:])), -float(len(group))),
@@ -93,7 +94,13 @@ def _changing_line(call: WholeCall, cause: WholeCause, run: Run) -> Location | N
     return next((line for state in late if (line := registration_of(state, run)) is not None), None)
 
 
-def _rank_of(difference: Difference) -> int:
+def _shows_alone(difference: Difference) -> bool:
+    """Whether the reproducer of `minify --kind wrong_call` sees it (`reduce/reproducer/compared_calls.py`)."""
+    return difference.where in ("call", "output", "input") and difference.kind in _COMPARED_ALONE
+
+
+def rank_of_difference(difference: Difference) -> int:
+    """What a call raises before what it gives, and that before what it leaves."""
     return _ORDER.index(difference.where) if difference.where in _ORDER else len(_ORDER)
 
 

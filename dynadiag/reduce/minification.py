@@ -35,6 +35,7 @@ IN_A_SCRIPT = {
     "graph_break": "a graph break is between graphs",
     "recompile": "a recompile needs two calls",
     "fallback": "code that runs eagerly is in no graph",
+    "wrong_call": "a whole call is compared with eager, with what is around its graphs",
     "cudagraph_skip": "whether CUDA graphs are skipped is decided for a whole call",
 }
 """Kinds for which the script itself is reduced, and why."""

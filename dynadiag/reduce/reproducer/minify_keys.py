@@ -103,7 +103,7 @@ class CommonKeys(TypedDict):
     kind: Annotated[
         str,
         "compile_error, runtime_error, crash, hang, oom, wrong_result, wrong_gradient, wrong_mutation, nan, graph_break, recompile, "
-        "fallback, cudagraph_skip, ...: an open list",
+        "fallback, cudagraph_skip, wrong_call, ...: an open list",
     ]
     signature: Annotated[Mapping[str, object], SignatureKeys]
     error: Annotated[str, "the whole text of the failure"]

@@ -12,21 +12,25 @@ from pathlib import Path
 
 from dynadiag.reduce.core.failure import Failure, without_accidents
 from dynadiag.reduce.core.failure import shows as failure_shows
-from dynadiag.reduce.reproducer import bug_report, proving, result_files
+from dynadiag.reduce.reproducer import bug_report, compared_calls, proving, result_files
 from dynadiag.reduce.reproducer.minify_keys import GuiltyKeys, ScriptResultKeys, SizeKeys
 from dynadiag.reduce.reproducer.proving import Proof, proven_with_variables, run_fresh, template_for, with_variables
 from dynadiag.reduce.reproducer.result_files import common_json, figures, machine_facts, no_almost, versions, write_almost, write_text
 from dynadiag.reduce.scripts.names import SCOPES
 from dynadiag.reduce.scripts.oracle import SEEDS
 from dynadiag.reduce.scripts.program import Program, imported
-from dynadiag.reduce.scripts.recorded_failures import KINDS
+from dynadiag.reduce.scripts.recorded_failures import KINDS, WRONG_CALL
 from dynadiag.reduce.scripts.reduction import ScriptReduction
 
 _NO_GRAPH = "a script was reduced, not a graph"
 _NOT_COUNTED = "the calls of a script are not counted"
 
 
-_SIGNS = {"graph_break": "AssertionError: graph break", "cudagraph_skip": "AssertionError: cudagraph skip"}
+_SIGNS = {
+    "graph_break": "AssertionError: graph break",
+    "cudagraph_skip": "AssertionError: cudagraph skip",
+    WRONG_CALL: "AssertionError: wrong call",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +177,7 @@ def _size(program: Program) -> SizeKeys:
 
 
 def _guilty(kind: str) -> GuiltyKeys:
-    layer = ("inductor" if kind == "cudagraph_skip" else "dynamo") if kind in KINDS else None
+    layer = ("inductor" if kind == "cudagraph_skip" else "dynamo") if kind in KINDS and kind != WRONG_CALL else None
     why = "not looked for in a script"
     steps = {} if layer is not None else {"layer": why}
     return {"layer": layer, "steps": steps, "pass": None, "pass_why": why, "config": None, "config_why": why, "needs": [], "queries": 0}
@@ -270,6 +274,8 @@ def _shown_by(failure: Failure, form: str) -> tuple[str, str]:
         return "import torch._dynamo\n\ntorch._dynamo.config.error_on_recompile = True", ""
     if failure.kind == "cudagraph_skip":
         return "", _AFTER_CUDAGRAPHS
+    if failure.kind == WRONG_CALL:
+        return compared_calls.BEFORE, compared_calls.AFTER
     if failure.kind == "fallback" and failure.phase == "recompile_limit":
         return "import torch._dynamo\n\ntorch._dynamo.config.fail_on_recompile_limit_hit = True", ""
     if failure.kind == "fallback":

@@ -50,13 +50,15 @@ class ScriptRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s` and `cpu_s`, random numbers from `seed`.
+    """How candidates run: `recorded` for kinds that only a recording tells, within `timeout_s` and `cpu_s`, random numbers from `seed`. The
+    first `parity_calls` calls of each compiled function are compared with eager.
 
     Once `until` is seen, what is left of the program runs uncompiled.
     """
 
     recorded: bool
     timeout_s: float
+    parity_calls: int = 0
     arguments: tuple[str, ...] = ()
     until: Failure | None = None
     cpu_s: float | None = None
@@ -65,7 +67,9 @@ class Conditions:
     def key(self) -> str:
         """What a run depends on."""
         until = None if self.until is None else self.until.signature()
-        return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s}" + (f" {self.seed}" if self.seed else "")
+        return f"{self.recorded} {self.timeout_s} {self.arguments} {until} {self.cpu_s} {self.parity_calls}" + (
+            f" {self.seed}" if self.seed else ""
+        )
 
 
 def draws(program: Program) -> bool:
@@ -95,6 +99,7 @@ def _see(program: Program, conditions: Conditions, *, eager: bool, look: bool) -
         log = Path(folder) / "run" if conditions.recorded and not eager else None
         options = RunOptions(
             log=log,
+            parity_calls=conditions.parity_calls,
             eager=eager,
             arguments=conditions.arguments,
             until=conditions.until,

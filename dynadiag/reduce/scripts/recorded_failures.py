@@ -1,4 +1,6 @@
-"""What a recorded run of a candidate showed besides exceptions, as failures to compare: breaks, recompiles, fallbacks. No torch."""
+"""What a recorded run of a candidate showed besides exceptions, as failures to compare: breaks, recompiles, fallbacks, calls that differ
+from eager. No torch.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ from pathlib import Path
 
 from dynadiag import trace
 from dynadiag.model import BreakEvent, Change, Fallback, Location, Recompile, Run
+from dynadiag.model.parity import WholeCall
 from dynadiag.passes.find_fallbacks import find_fallbacks
 from dynadiag.passes.find_recompiles import find_recompiles
+from dynadiag.passes.find_whole_calls import rank_of_difference
+from dynadiag.passes.whole_call_causes import cause_of as cause_of_call
 from dynadiag.reduce.core.failure import Failure, without_accidents
 
-KINDS = ("graph_break", "recompile", "fallback", "cudagraph_skip")
+WRONG_CALL = "wrong_call"
+KINDS = ("graph_break", "recompile", "fallback", "cudagraph_skip", WRONG_CALL)
 
 
 MARKS = {
@@ -20,6 +26,7 @@ MARKS = {
     "recompile": b"recompile_reasons",
     "fallback": b"compilation_metrics",
     "cudagraph_skip": b'"cudagraph_skip',
+    WRONG_CALL: b"dynadiag_whole_call",
 }
 """What a log holds that tells of a failure of the kind."""
 
@@ -38,6 +45,8 @@ def failures_in(directory: Path, *kinds: str) -> tuple[Failure, ...]:
         everything += (_of_fallback(fallback, run, recompiles) for fallback in find_fallbacks(run).fallbacks)
     if "cudagraph_skip" in asked:
         everything += _cudagraph_skips(run)
+    if WRONG_CALL in asked:
+        everything += (_of_whole_call(call) for call in run.whole_calls if call.verdict == "different")
     first: dict[object, Failure] = {}
     for item in everything:
         first.setdefault(item.signature(), item)
@@ -126,6 +135,14 @@ def _cudagraph_skips(run: Run) -> Iterator[Failure]:
         if "mutat" in reason:
             first = reason.splitlines()[0].partition(". Found from")[0]
             yield Failure(kind="cudagraph_skip", phase="compile", message=without_accidents(first), detail=reason)
+
+
+def _of_whole_call(call: WholeCall) -> Failure:
+    """By its measured cause, and where and how it differs first; names and values change while a script shrinks."""
+    first = min(call.differences, key=rank_of_difference, default=None)
+    differs = [f"{first.where} {first.kind}"] if first is not None else []
+    detail = "\n".join(filter(None, (call.name, _name_of_line(call.where), *(difference.detail for difference in call.differences))))
+    return Failure(kind=WRONG_CALL, phase="call", message=": ".join([cause_of_call(call).kind, *differs]), detail=detail)
 
 
 def _name_of_line(location: Location | None) -> str | None:

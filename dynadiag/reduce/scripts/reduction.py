@@ -19,7 +19,7 @@ from dynadiag.reduce.scripts.oracle import SEEDS, Conditions, ScriptOracle, Scri
 from dynadiag.reduce.scripts.passes import ALL_PASSES, ScriptPass, passes_before_cutting
 from dynadiag.reduce.scripts.passes.definitions import eager_backend
 from dynadiag.reduce.scripts.program import Facts, FactsOf, Program
-from dynadiag.reduce.scripts.recorded_failures import KINDS
+from dynadiag.reduce.scripts.recorded_failures import KINDS, WRONG_CALL
 from dynadiag.reduce.scripts.slicing import Slicer, without_line
 
 
@@ -157,7 +157,8 @@ SHOWN_BY_A_RUN = ("compile_error", "runtime_error", "crash", "hang")
 _NOT_THE_COMPILERS = ("exit", "killed")
 LIMITS = core.LeastTimes(least_s=60.0, least_hang_s=30.0)
 _MOST_DROPPED = 50
-_OF_DYNAMO = ("graph_break", "recompile", "fallback")
+_OF_DYNAMO = ("graph_break", "recompile", "fallback", WRONG_CALL)
+_COMPARED_CALLS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +186,7 @@ def reduce_script_program(program: Program, options: core.Options) -> ScriptRedu
     shown_by_recording = confirmed.failure.kind in KINDS
     conditions = Conditions(
         recorded=shown_by_recording,
+        parity_calls=_parity_calls(confirmed.failure.kind),
         timeout_s=confirmed.timeout_s,
         until=confirmed.failure if shown_by_recording else None,
         seed=confirmed.seed,
@@ -240,6 +242,10 @@ def confirm(program: Program, options: core.Options) -> ConfirmedScript:
     )
 
 
+def _parity_calls(kind: str | None) -> int:
+    return _COMPARED_CALLS if kind == WRONG_CALL else 0
+
+
 _Look = tuple[Program, ScriptRun, tuple[str, ...]]
 
 
@@ -247,7 +253,9 @@ def _first_look_that_shows(program: Program, options: core.Options) -> tuple[Con
     """The first run that shows what is looked for, with random numbers that it needs, else the first of all; and what was spent in vain."""
     looks: list[tuple[Conditions, _Look]] = []
     for seed in (0, *SEEDS[:2]) if draws(program) else (0,):
-        conditions = Conditions(recorded=options.kind in KINDS, timeout_s=options.timeout_s, seed=seed)
+        conditions = Conditions(
+            recorded=options.kind in KINDS, parity_calls=_parity_calls(options.kind), timeout_s=options.timeout_s, seed=seed
+        )
         look = _first_look(program, conditions, options)
         looks.append((conditions, look))
         seen = look[1]

@@ -40,13 +40,15 @@ own_folders: list[str] = []
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """`log` is where to record, None not to; `eager` runs without the compiler; `arguments` become `sys.argv[1:]`.
+    """`log` is where to record, None not to; with it the first `parity_calls` calls are compared with eager. `eager` runs without the
+    compiler; `arguments` become `sys.argv[1:]`.
 
     Once `until` was recorded the rest runs uncompiled. `look` tells which lines run and what values they give. The child is killed when it
     has taken `cpu_s` CPU seconds. The generators of torch, Python and numpy begin with `seed`.
     """
 
     log: Path | None = None
+    parity_calls: int = 0
     eager: bool = False
     arguments: tuple[str, ...] = ()
     until: Failure | None = None
@@ -76,7 +78,7 @@ def run_program(text: str, options: RunOptions, tell: Tell) -> None:
     tell({"step": "run"})
     # Every run draws the same numbers: torch's generator begins elsewhere in each worker, Python's own in each child.
     seed_generators(options.seed)
-    with _recorded(options.log), _told(path, text, tell) if options.look else contextlib.nullcontext():
+    with _recorded(options.log, options.parity_calls), _told(path, text, tell) if options.look else contextlib.nullcontext():
         if options.until is not None and options.log is not None:
             stop_compiling_when(_Watch(options.log, options.until, tell))
         problem = _execute(code, module, eager=options.eager)
@@ -133,11 +135,11 @@ def _main_module(path: Path, arguments: tuple[str, ...]) -> types.ModuleType:
 
 
 @contextlib.contextmanager
-def _recorded(log: Path | None) -> Iterator[None]:
+def _recorded(log: Path | None, parity_calls: int) -> Iterator[None]:
     if log is None:
         yield
         return
-    with dynadiag.observe(log, force=True):
+    with dynadiag.observe(log, force=True, parity_calls=parity_calls):
         yield
 
 

@@ -73,6 +73,15 @@ def test_the_cause_that_was_measured_is_named_with_its_line(call, code, line, sl
     assert words in finding.why
 
 
+@pytest.mark.parametrize(
+    ("kind", "where", "told"),
+    [("value", "output", True), ("raises", "call", True), ("value", "gradient", False), ("version", "input", False)],
+)
+def test_minify_is_advised_where_a_reduced_script_can_show_the_difference(kind, where, told):
+    (finding,) = find_whole_calls(run(replace(CALL, differences=(replace(OUTPUT, kind=kind, where=where),)))).findings
+    assert ("reduce-the-script" in [advice.slug for advice in finding.fix]) is told
+
+
 def test_what_changed_is_no_cause_where_compiling_anew_did_not_help():
     call = replace(changed("hooks", "step.head._forward_hooks"), right_when={"anew": False, "eager": False})
     (finding,) = find_whole_calls(run(call)).findings

@@ -30,6 +30,7 @@ from dynadiag_cli.minify_output import print_path, report, say
         ),
         (["--backend", "aot_eager", "script.py"], "--backend only works with a recorded graph (RUN or RUN#ID)"),
         (["--kind", "nan", "--memory-limit", "100", "script.py"], "--memory-limit only works with --kind oom"),
+        (["--python", "no-such-python", "script.py"], "--python: no-such-python cannot be started: there is no such interpreter"),
     ],
 )
 def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatch, capsys, tmp_path):
@@ -41,6 +42,25 @@ def test_what_cannot_be_reduced_is_refused_in_one_line(options, said, monkeypatc
     error = capsys.readouterr().err
     assert ended.value.code == 2 and said in error and "Traceback" not in error and len(error.strip().splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+@pytest.mark.parametrize("spelling", [["--python", "PYTHON"], ["--python=PYTHON"]])
+def test_another_interpreter_gets_the_whole_command(spelling, monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\nexit 0\n")
+    other.chmod(0o755)
+    became = []
+
+    def become(path, words):
+        became.append((path, words))
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execv", become)
+    words = [word.replace("PYTHON", str(other)) for word in spelling]
+    monkeypatch.setattr(sys, "argv", ["dynadiag", "minify", *words, "-q", "train.py", "--python", "its own"])
+    with pytest.raises(SystemExit):
+        main()
+    assert became == [(str(other), [str(other), "-m", "dynadiag", "minify", "-q", "train.py", "--python", "its own"])]
 
 
 def test_a_repro_of_torch_is_read_and_run_only_when_asked(monkeypatch, tmp_path):

@@ -264,3 +264,29 @@ def test_a_line_that_deletes_goes_first_and_is_named(tmp_path):
     text = f"import os\nimport torch\n{deletes}\n@torch.compile(backend='eager')\ndef f(x):\n    print(x)\nf(torch.ones(1))"
     found = confirm(program(text), Options(kind="graph_break", timeout_s=600))
     assert found.dropped == (f"os.remove({str(tmp_path / 'kept')!r})",) and (tmp_path / "kept").exists()
+
+
+A_FULL_DEQUE = """
+from collections import deque
+import torch
+window = deque([torch.tensor(1.0), torch.tensor(2.0)], maxlen=2)
+
+@torch.compile(backend="eager")
+def smooth(x):
+    window.append(x.mean())
+    return sum(window)
+
+out = smooth(torch.ones(2))
+"""
+
+
+def test_a_wrong_call_is_told_by_its_cause_and_proven_with_torch_alone():
+    wrong, conditions = program(A_FULL_DEQUE), Conditions(recorded=True, parity_calls=1, timeout_s=600)
+    (failure,) = see(wrong, conditions).failures
+    assert (failure.kind, failure.message) == ("wrong_call", "full deque: output value")
+    right = program(A_FULL_DEQUE.replace("maxlen=2", "maxlen=3"))
+    assert see(right, conditions).failures == ()
+    for one, holds in ((wrong, True), (right, False)):
+        source = reproducer(one, failure, Header(versions="", story=""))
+        proof = prove(source, failure, timeout_s=600, runs=1)
+        assert proof.holds is holds and "dynadiag" not in source, proof.output
