@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dynadiag.rules.libraries.entries import Check, Counts, Entry, Library, all_libraries
+from dynadiag.rules.libraries.entries import Check, Counts, Entry, Hint, Library, all_libraries, read_library
 from dynadiag.rules.libraries.names import FOLDER
 
 _RUNNER = Path(__file__).with_name("atlas") / "run_programs.py"
@@ -94,7 +94,10 @@ def checks(python: Path, versions: Mapping[str, str], only: Sequence[str] | None
             library, entry = wanted[told["key"]]
             failed = told.get("failed", "")
             counts = [Counts(**told.get(name, {"breaks": -1, "graphs": -1, "recompiles": -1})) for name in ("before", "after")]
-            check = Check(library=versions[_normal(library.library)], torch=versions["torch"], before=counts[0], after=counts[1])
+            hints = tuple(Hint(**{**hint, "counts": Counts(**hint["counts"])}) for hint in told.get("hints", ()))
+            check = Check(
+                library=versions[_normal(library.library)], torch=versions["torch"], before=counts[0], after=counts[1], hints=hints
+            )
             differs = told.get("differs", "")
             yield library, entry, check, failed or (f"the result differs: {differs}" if differs and entry.changes is None else "")
 
@@ -126,17 +129,30 @@ def write(library: Library, entry: Entry, check: Check) -> None:
     path = FOLDER / f"{library.package}.toml"
     head, name, rest = path.read_text("utf-8").partition(f'name = "{entry.name}"\n')
     block, mark, below = rest.partition("\n[[entries]]\n")
-    kept = [old for old in entry.checked if (old.library, old.torch) != (check.library, check.torch)]
-    object.__setattr__(entry, "checked", (*kept, check))
-    rows = "".join(f"  {_row(item)},\n" for item in sorted(entry.checked, key=lambda item: (item.torch, item.library), reverse=True))
+    kept = [old for old in _checked_by_now(library, entry) if (old.library, old.torch) != (check.library, check.torch)]
+    rows = "".join(f"  {_row(item)},\n" for item in sorted((*kept, check), key=lambda item: (item.torch, item.library), reverse=True))
     block = re.sub(r"^checked = \[\n.*?^\]\n", "", f"{block}\n", flags=re.MULTILINE | re.DOTALL).rstrip("\n")
     edit = block.find("\n[entries.edit]\n")
     fields, table = (block, "") if edit < 0 else (block[:edit].rstrip("\n"), f"\n{block[edit:]}")
     path.write_text(f"{head}{name}{fields}\nchecked = [\n{rows}]{table}\n{mark}{below}", "utf-8")
 
 
+def _checked_by_now(library: Library, entry: Entry) -> tuple[Check, ...]:
+    """What the file says: the sweep of another environment may have written to it."""
+    read_library.cache_clear()
+    found = read_library(library.package)
+    return next((item.checked for item in (() if found is None else found.entries) if item.name == entry.name), ())
+
+
 def _row(check: Check) -> str:
-    return f'{{ library = "{check.library}", torch = "{check.torch}", before = {_counts(check.before)}, after = {_counts(check.after)} }}'
+    told = ", ".join(map(_hint, check.hints))
+    hints = f", hints = [{told}]" if told else ""
+    counts = f"before = {_counts(check.before)}, after = {_counts(check.after)}"
+    return f'{{ library = "{check.library}", torch = "{check.torch}", {counts}{hints} }}'
+
+
+def _hint(hint: Hint) -> str:
+    return f'{{ option = "{hint.option}", counts = {_counts(hint.counts)}, differs = {str(hint.differs).lower()} }}'
 
 
 def _counts(counts: Counts) -> str:

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
@@ -22,6 +23,7 @@ from torch._dynamo import utils
 
 _SECONDS = 300
 _RAISED = "raised"
+_NAMED = re.compile(r"torch\._dynamo\.config\.(\w+)")
 _RUNS = (("before", True), ("before", False), ("after", False))
 
 
@@ -42,14 +44,33 @@ def outcome(text: str, key: str, *, eager: bool = False) -> dict[str, Any]:
         except Exception as raised:  # noqa: BLE001 - whatever the program raises is what is asked
             error = type(raised).__name__
             print(f"{key}: {''.join(traceback.format_exception_only(raised))[:500]}", file=sys.stderr)
+    broken = utils.counters["graph_break"]
     ids = {str(metrics.compile_id).partition("_")[0] for metrics in utils.get_compilation_metrics() if metrics.compile_id is not None}
     return {
-        "breaks": sum(utils.counters["graph_break"].values()),
+        "breaks": sum(broken.values()),
         "graphs": utils.counters["stats"]["unique_graphs"],
         "recompiles": sum(not name.endswith("/0") for name in ids),
         "error": error,
         "result": _RAISED if error else names.get("result"),
+        "named": _options_named("\n".join(broken)),
     }
+
+
+def _options_named(messages: str) -> list[str]:
+    """The switches of Dynamo, off by default, that torch's hints in its messages name."""
+    return [name for name in dict.fromkeys(_NAMED.findall(messages)) if getattr(torch._dynamo.config, name, None) is False]
+
+
+def hinted(text: str, key: str, option: str) -> dict[str, Any]:
+    """The outcome of a program with a switch that torch's hints name."""
+    with torch._dynamo.config.patch(option, True):
+        return {"option": option, **outcome(text, key)}
+
+
+def with_hints(text: str, key: str, *, eager: bool) -> dict[str, Any]:
+    """The outcome of a program, and that of the same with each switch that torch's hints for its breaks name."""
+    found = outcome(text, key, eager=eager)
+    return {**found, "hints": [hinted(text, key, option) for option in found.pop("named")]}
 
 
 def in_child(calls: list[tuple[str, str, bool]]) -> list[dict[str, Any]]:
@@ -63,7 +84,7 @@ def in_child(calls: list[tuple[str, str, bool]]) -> list[dict[str, Any]]:
             signal.signal(signal.SIGALRM, _stop)
             signal.alarm(_SECONDS)
             held = io.BytesIO()
-            torch.save([outcome(text, key, eager=eager) for text, key, eager in calls], held)
+            torch.save([with_hints(text, key, eager=eager) for text, key, eager in calls], held)
             with os.fdopen(writer, "wb") as file:
                 file.write(held.getvalue())
         except BaseException as raised:  # noqa: BLE001 - the child must not go on in the code of its parent
@@ -107,9 +128,16 @@ def answers(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _judged(entry: dict[str, Any], eager: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     if eager["error"] or eager["result"] is None:
         return _failed(entry, f"eager before the cure: {eager['error'] or 'no result'}")
+    hints = [
+        {"option": hint["option"], "counts": _counts(hint), "differs": bool(same(eager["result"], hint["result"]))}
+        for hint in before["hints"]
+    ]
     differs = same(eager["result"], after["result"])
-    counts = [{name: value for name, value in item.items() if name != "result"} for item in (before, after)]
-    return {"key": entry["key"], "before": counts[0], "after": counts[1], "differs": differs}
+    return {"key": entry["key"], "before": _counts(before), "after": _counts(after), "differs": differs, "hints": hints}
+
+
+def _counts(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: found[name] for name in ("breaks", "graphs", "recompiles", "error")}
 
 
 def _failed(entry: dict[str, Any], why: str) -> dict[str, Any]:

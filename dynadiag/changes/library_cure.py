@@ -75,9 +75,20 @@ def _is_function(place: Location, name: str, run: Run) -> bool:
 def _advice(entry: Entry, key: str, library: str, line: Location | None, run: Run) -> Advice:
     versions = sorted({check.library for check in entry.checked})
     changes = "" if entry.changes is None else f". {_sentence(entry.changes)}"
-    text = f"{_sentence(entry.cure)} ({library}: checked on {' and '.join(versions)}){changes}"
+    text = f"{_sentence(entry.cure)} ({library}: checked on {' and '.join(versions)}){changes}{_against_hints(entry)}"
     before, after = _shown(entry, line, run)
     return Advice(slug=slug_of(entry), text=text, before=before, after=after, entry=key)
+
+
+def _against_hints(entry: Entry) -> str:
+    """What is to be said of the options that torch's own hints name, where they were seen to do harm."""
+    harm = {hint.option: hint for check in entry.checked for hint in check.hints if hint.differs}
+    told = (
+        f". Not torch's hint `torch._dynamo.config.{name} = True`: with it the program "
+        + (f"raises {hint.counts.error}" if hint.counts.error else "has another result than in eager")
+        for name, hint in harm.items()
+    )
+    return "".join(told)
 
 
 def _sentence(text: str) -> str:

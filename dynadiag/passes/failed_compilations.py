@@ -10,10 +10,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from dynadiag.advice.uncaught import caught_in_vain, failure_advice
+from dynadiag.changes.library_cure import library_cures
 from dynadiag.errors import DynadiagError
 from dynadiag.facts.fingerprint import Subject, fingerprint
 from dynadiag.facts.guard_sources import readable
-from dynadiag.facts.lookups import dynamo_graphs, problems_by_process
+from dynadiag.facts.lookups import dynamo_graphs, problems_by_process, process_of
 from dynadiag.facts.statements import recorded_function
 from dynadiag.facts.user_frames import callers, normal_path, of_last_run, own_entry, own_frame, resume_line, source_function
 from dynadiag.facts.wording import base_name, excerpt, frame_text, plural
@@ -155,9 +156,10 @@ def _forward(run: Run, frames: Sequence[Frame], message: str, known: Frame, rais
     begins = None if line is not None else _graph_begins(frames[0], known, run)
     message = message if begins is None else f"{message.rstrip('.')} (the graph begins at line {begins.line})"
     where = line or begins or _entry(frames[0], known, run)
+    atlas = library_cures(_traced(frames[0], raised), run, process_of(run, frames[0].key.process), line=line)
     caught = () if raised is None else caught_in_vain(raised.stack[len(callers(frames[0])) :], kind, run)
     found = _finding(run, f"Compilation failed with {kind}", kind, where, (said, message), frames, known)
-    return replace(found, fix=(*caught, *found.fix)) if caught else found
+    return replace(found, fix=(*atlas, *caught, *found.fix))
 
 
 def _backwards(run: Run) -> Iterable[Finding]:
@@ -223,11 +225,16 @@ def _that_ended(run: Run, said: str, process: int) -> Problem | None:
 
 def _failed_at(frame: Frame, raised: Problem | None, run: Run) -> Location | None:
     """The user's own line that was traced or lowered when it failed."""
-    traced = () if raised is None else raised.stack[len(callers(frame)) :]
     said = None if frame.metrics is None else frame.metrics.fail_location
+    return own_frame(_traced(frame, raised), run) or own_frame((said,) if said else (), run)
+
+
+def _traced(frame: Frame, raised: Problem | None) -> Sequence[Location]:
+    """The places in the program that were traced or lowered when it failed, outermost first."""
     lowered = _FOUND_FROM.split(_failure_text(frame)[:_TEXT_LIMIT])[1:]
-    places = (*printed_stack(lowered[-1].split("\n")),) if lowered else traced
-    return own_frame(places, run) or own_frame((said,) if said else (), run)
+    if lowered:
+        return printed_stack(lowered[-1].split("\n"))
+    return () if raised is None else raised.stack[len(callers(frame)) :]
 
 
 def _entry(frame: Frame, known: Frame, run: Run) -> Location | None:

@@ -22,6 +22,9 @@ back end `aot_eager` on a CPU.
 """
 
 
+_HARM = ": it does harm, the program does not have the result that it has in eager"
+
+
 def library_named(name: str) -> Library | None:
     """The library with this name, as it is installed or imported."""
     wanted = _normal(name)
@@ -60,6 +63,8 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "dynadiag fix", "left to you" if entry.edit is None else _written(entry.edit)
     for check in entry.checked:
         yield f"Checked on {check.library}, torch {check.torch}", _counted(check)
+        for hint in check.hints:
+            yield f"Torch's hint `torch._dynamo.config.{hint.option} = True`", f"{hint.counts}{_HARM if hint.differs else ''}"
 
 
 def _written(edit: Edit) -> str:

@@ -30,13 +30,26 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hint:
+    """The program before the cure with a switch of `torch._dynamo.config` that torch's own hints for its breaks name.
+
+    `differs`: its result is another one than in eager, or there is none.
+    """
+
+    option: str
+    counts: Counts
+    differs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """One run of both programs of an entry."""
+    """One run of both programs of an entry, and of what torch itself advises for the first."""
 
     library: str
     torch: str
     before: Counts
     after: Counts
+    hints: tuple[Hint, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

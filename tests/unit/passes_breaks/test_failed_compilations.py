@@ -186,3 +186,14 @@ def test_the_command_that_reduces_it(maker, command, told):
 )
 def test_inductors_generated_files_are_nobodys_own(maker, file, own):
     assert is_own_file(file, maker.run()) is own
+
+
+def test_a_failure_inside_a_library_has_the_cure_of_the_atlas(maker, failed, at):
+    """The versions are those that the run recorded: without them nothing is taken from the atlas."""
+    frame = maker.frame("loss", line=1, outcome="failed", metrics=failed("TorchRuntimeError", "fake tensors"))
+    inside = Location("/opt/venv/lib/python3.12/site-packages/torchcrf/__init__.py", 90, "forward")
+    run = maker.run(problems=(Problem(kind="error", process=0, text="fake tensors", frame=frame, stack=(at(9, "loss"), inside)),))
+    for libraries, entry in (({"torchcrf": "0.7.2"}, "torchcrf/mask-type"), ({}, None)):
+        recorded = tuple(replace(process, torch="2.15.0", libraries=libraries) for process in run.processes)
+        (finding,) = find_fallbacks(replace(run, processes=recorded)).findings
+        assert finding.fix[0].entry == entry
