@@ -36,7 +36,7 @@ def counted_loop(number: str, compiled: CompiledFunction) -> Iterator[Advice]:
     place = compiled.place
     for loop in place.nodes(ast.For):
         counts = isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range"
-        if counts and any(dotted(node) == number for node in ast.walk(loop.iter)):
+        if counts and any(dotted(node) == number for node in nodes_of(ast.expr, loop.iter)):
             yield from _compiled_iteration(place, compiled, loop.body, [], f"since torch unrolls it for each value of `{number}`")
 
 
