@@ -120,9 +120,9 @@ print(seen, len(set(lines)), torch.autograd._profiler_enabled(), eval_frame._may
 """
 
 
-def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_behind(run_here, tmp_path, capsys):
-    recorded = run_here(PROGRAM, tmp_path / "run")
-    assert capsys.readouterr().out.strip() == "[True, True, True, True] 1 False True"
+def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_behind(run_recorded):
+    recorded = run_recorded(PROGRAM)
+    assert recorded.out.strip() == "[True, True, True, True] 1 False True"
     found = {record.content["function"]: record.content for record in recorded.named("dynadiag_compiled_work")}
     counted = {name: (sum(n * size for n, size in one["graphs"].values()), one["outside"]) for name, one in found.items()}
     # linear | add, relu, sum | item | mul; relu, mul | sin, cos | add; exp is in a graph of its own, in a call of another;

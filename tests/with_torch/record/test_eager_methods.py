@@ -1,8 +1,6 @@
 """Parts of compiled modules that are called by themselves: what their calls ran is counted, and no call sees that it was looked at."""
 
-import runpy
-
-import torch
+import pytest
 
 from dynadiag import report as reports
 from dynadiag import trace
@@ -97,13 +95,13 @@ print(failed[0] == failed[1] == failed[2], failed[0], torch.autograd._profiler_e
 """
 
 
-def test_what_a_part_of_a_compiled_module_runs_is_counted_and_its_calls_are_as_they_were(run_recorded, tmp_path, capfd):
-    """Recorded in a process of its own: with a test's deep stack `inspect.stack` is too slow for its call to be counted."""
-    recorded = run_recorded(PROGRAM)
-    torch._dynamo.reset()
-    runpy.run_path(str(tmp_path / "script.py"), run_name="__main__")
-    torch._dynamo.reset()
-    assert recorded.out == capfd.readouterr().out
+@pytest.fixture
+def recorded(run_recorded):
+    return run_recorded(PROGRAM)
+
+
+def test_what_a_part_of_a_compiled_module_runs_is_counted_and_its_calls_are_as_they_were(recorded, run_plain):
+    assert recorded.out == run_plain(PROGRAM).stdout
     assert recorded.problems("recorder") == []
     run = trace.load(recorded.result.directory)
     found = {one.function: (one.outside, one.eager.calls) for one in run.work if one.eager is not None}
