@@ -61,7 +61,16 @@ def edit_at_call(file: str, program: Program, call: ast.Call, regions: Sequence[
     )
     _check_globals(program, scope, statement, regions)
     plain, watched = (source.replace(whole, text).splitlines() for text in (target, f"{names.watch}({target})"))
+    if isinstance(call.args[0], ast.Call):  # what is made there has its name only behind the statement
+        return Edit(file=file, old=rows, new=(*plain, *new), near=statement.lineno, observed=(*watched, *seen))
     return Edit(file=file, old=rows, new=(*new, *plain), near=statement.lineno, observed=(*seen, *watched))
+
+
+def holder_of(program: Program, call: ast.Call) -> str | None:
+    """The one name that a statement gives to the value of a call, and nothing but it."""
+    statement = program.statement_of(call)
+    alone = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call
+    return dotted(statement.targets[0]) if alone and isinstance(statement, ast.Assign) else None
 
 
 def edits_at_decorator(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dynadiag.changes import region_edits
 from dynadiag.changes.edits import Edit
 from dynadiag.changes.kinds import Kind
 from dynadiag.changes.outlined_part import Part, outlined
@@ -195,7 +196,7 @@ class _Walk:
         entry = program.method(kind, "forward" if program.is_module(kind) else "__call__")
         if entry is not None and (self._stays(entry) or not program.is_module(kind)):
             self.into(entry, {"self": name, **self._given(call, entry, names)}, steps - 1)
-        elif program.is_module(kind) and kind not in _UNROLLED and not self._holds_broken(kind):
+        elif program.is_module(kind) and kind not in _UNROLLED and not self._holds_broken(kind, call.func, function):
             self.regions[Region("module", name)] = None
 
     def _item(self, call: ast.Call, function: Function, name: str) -> None:
@@ -233,12 +234,38 @@ class _Walk:
         """Whether a function stays plain: a break stands in it or below it, or it does what plainly breaks."""
         return _is_broken(node, self.broken) or any(_method(call) in _BREAKS or dotted(call.func) == "print" for call in calls_in(node))
 
-    def _holds_broken(self, kind: str) -> bool:
-        """Whether a container of torch's may hold a module that breaks: one of the file's own does."""
+    def _holds_broken(self, kind: str, module: ast.expr, scope: Scope) -> bool:
+        """Whether a container of torch's may hold a module that breaks: what makes it calls a class that does, or is not plain to see."""
         if kind not in ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"):
             return False
-        entries = (self.program.method(name, "forward") for name in self.program.classes)
-        return any(entry is not None and self._stays(entry) for entry in entries)
+        owner = self.program.kind_of(module.value, scope) if isinstance(module, ast.Attribute) else None
+        made: list[tuple[ast.expr, Scope]] = []
+        if isinstance(module, ast.Attribute):
+            made += self.program.attributes(owner, module.attr)
+        else:
+            made += self.program.values_of(dotted(module) or "", scope)
+        return not made or any(self._makes_broken(value, where, _MOST_STEPS) for value, where in made)
+
+    def _makes_broken(self, value: ast.expr, scope: Scope, steps: int) -> bool:
+        program = self.program
+        if isinstance(value, ast.Constant):
+            return False
+        if not isinstance(value, ast.Call) or steps <= 0:
+            kind = program.kind_of(value, scope)
+            entry = program.method(kind, "forward")
+            return kind is None or (entry is not None and self._stays(entry)) or kind == "torch.nn.Sequential"
+        name = dotted(value.func) or ""
+        function = program.function_named(name, scope) if isinstance(value.func, ast.Name) else None
+        if function is not None:  # `block(3, 8)`
+            returned = [node.value for node in nodes_of(ast.Return, function) if node.value is not None]
+            return not returned or any(self._makes_broken(item, function, steps - 1) for item in returned)
+        if name in program.classes:
+            entry = program.method(name, "forward")
+            return entry is None or self._stays(entry)
+        if not name.startswith("torch.nn."):
+            return True
+        held = value.args if name.rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict") else []
+        return any(self._makes_broken(item, scope, steps - 1) for item in held)
 
 
 def _method(call: ast.Call) -> str:
@@ -270,9 +297,12 @@ def _computes(node: Function) -> bool:
 
 
 def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
-    """The function that a `torch.compile(...)` compiles, and the object that it is a method of (empty: none), as it is written there."""
+    """The function that a `torch.compile(...)` compiles, and the object that it is a method of (empty: none), as it is written there.
+
+    An object that is made there (`net = torch.compile(Net())`) is called what it is given to.
+    """
     given, scope = call.args[0], program.scope_of(call)
-    name = dotted(given)
+    name = region_edits.holder_of(program, call) if isinstance(given, ast.Call) else dotted(given)
     if name is None:
         return None
     if isinstance(given, ast.Name) and (function := program.function_named(name, scope)) is not None:

@@ -305,3 +305,55 @@ def test_the_largest_part_of_a_function_within_a_function_stays_there() -> None:
     (smaller,) = found(text, "return loss", part=True)
     new = changed(text, smaller)
     assert "    def step_compiled_part(x):\n" in new and "    step_compiled_part = torch.compile(step_compiled_part)\n" in new
+
+
+MADE = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.log = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), []
+
+    def forward(self, x):
+        h = self.enc(x)
+        self.log.append(h.sum().item())
+        return h
+
+
+def main():
+    net = torch.compile(Net().to("cpu"), dynamic=True)
+    net(torch.randn(4, 4))
+"""
+
+
+def test_what_is_compiled_where_it_is_made_has_its_parts_compiled_behind() -> None:
+    (whole,) = found(MADE, "self.log.append")
+    assert '    net = Net().to("cpu")\n    net.enc.compile(dynamic=True)\n    net(torch' in changed(MADE, whole)
+    (edit,) = whole.edits
+    assert edit.observed == ('net = watch(Net().to("cpu"))', "net.enc.compile(dynamic=True, apart=True)")
+
+
+@pytest.mark.parametrize("line", ["net = [torch.compile(Net())]", "net = other = torch.compile(Net())", "net = torch.compile(make())"])
+def test_what_has_no_name_of_its_own_is_left(line: str) -> None:
+    text = MADE.replace('net = torch.compile(Net().to("cpu"), dynamic=True)', line)
+    assert list(smaller_regions("a.py", text, {12}, NAMES)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "is_region"),
+    [
+        ("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", True),
+        ("nn.Sequential(block(4), block(4))", True),
+        ("nn.Sequential(nn.Linear(4, 4), Net())", False),
+        ("nn.Sequential(*layers)", False),
+        ("nn.Sequential(layer)", False),
+    ],
+)
+def test_a_container_whose_parts_are_plain_to_see_is_compiled(made: str, is_region: bool) -> None:
+    text = (
+        MADE.replace("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", made) + "\n\ndef block(n):\n    return nn.Sequential(nn.Linear(n, n))\n"
+    )
+    names = {name for smaller in found(text, "self.log.append") for name in smaller.names}
+    assert ("net.enc" in names) == is_region
