@@ -7,6 +7,7 @@ methods (`solver.step = torch.compile(solver.step)`) and functions, each with wh
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,6 +29,7 @@ _BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
 _UPDATES = frozenset(("append", "update", "extend", "add", "observe"))
 _UNROLLED = frozenset(("torch.nn.GRU", "torch.nn.LSTM", "torch.nn.RNN"))  # Dynamo leaves them in Python (GB0014, torch 2.11 to 2.15)
 _MOST_STEPS = 6
+_OF_PYTHON = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,8 @@ class _Walk:
         """Whether a container of torch's may hold a module that breaks: what makes it calls a class that does, or is not plain to see."""
         if kind not in ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"):
             return False
+        if not any(map(self._is_broken_class, self.program.classes)):
+            return False
         owner = self.program.kind_of(module.value, scope) if isinstance(module, ast.Attribute) else None
         made: list[tuple[ast.expr, Scope]] = []
         if isinstance(module, ast.Attribute):
@@ -246,22 +250,27 @@ class _Walk:
             made += self.program.values_of(dotted(module) or "", scope)
         return not made or any(self._makes_broken(value, where, _MOST_STEPS) for value, where in made)
 
+    def _is_broken_class(self, name: str) -> bool:
+        entry = self.program.method(name, "forward")
+        return entry is not None and self._stays(entry)
+
     def _makes_broken(self, value: ast.expr, scope: Scope, steps: int) -> bool:
         program = self.program
         if isinstance(value, ast.Constant):
             return False
+        if isinstance(value, ast.Starred) and isinstance(value.value, ast.Name) and any(program.assigned(value.value.id, scope)):
+            made = (call for call in calls_in(scope) if isinstance(call.func, ast.Name))
+            return any(self._makes_broken(call, scope, steps - 1) for call in made if dotted(call.func) not in _OF_PYTHON)
         if not isinstance(value, ast.Call) or steps <= 0:
             kind = program.kind_of(value, scope)
-            entry = program.method(kind, "forward")
-            return kind is None or (entry is not None and self._stays(entry)) or kind == "torch.nn.Sequential"
+            return kind is None or self._is_broken_class(kind) or kind == "torch.nn.Sequential"
         name = dotted(value.func) or ""
         function = program.function_named(name, scope) if isinstance(value.func, ast.Name) else None
         if function is not None:  # `block(3, 8)`
             returned = [node.value for node in nodes_of(ast.Return, function) if node.value is not None]
             return not returned or any(self._makes_broken(item, function, steps - 1) for item in returned)
         if name in program.classes:
-            entry = program.method(name, "forward")
-            return entry is None or self._stays(entry)
+            return self._is_broken_class(name)
         if not name.startswith("torch.nn."):
             return True
         held = value.args if name.rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict") else []

@@ -341,19 +341,40 @@ def test_what_has_no_name_of_its_own_is_left(line: str) -> None:
     assert list(smaller_regions("a.py", text, {12}, NAMES)) == []
 
 
+BLOCKS = """
+
+def block(n):
+    return nn.Sequential(nn.Linear(n, n))
+
+
+def stacked(n):
+    layers = [nn.Linear(4, 4)]
+    for _ in range(n):
+        layers.append(block(4))
+    return nn.Sequential(*layers)
+
+
+def broken(n):
+    layers = []
+    for _ in range(n):
+        layers += [nn.ReLU(), Net()]
+    return nn.Sequential(*layers)
+"""
+
+
 @pytest.mark.parametrize(
     ("made", "is_region"),
     [
         ("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", True),
         ("nn.Sequential(block(4), block(4))", True),
         ("nn.Sequential(nn.Linear(4, 4), Net())", False),
-        ("nn.Sequential(*layers)", False),
+        ("nn.Sequential(*stack(3))", False),
+        ("stacked(3)", True),
+        ("broken(3)", False),
         ("nn.Sequential(layer)", False),
     ],
 )
 def test_a_container_whose_parts_are_plain_to_see_is_compiled(made: str, is_region: bool) -> None:
-    text = (
-        MADE.replace("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", made) + "\n\ndef block(n):\n    return nn.Sequential(nn.Linear(n, n))\n"
-    )
+    text = MADE.replace("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", made) + BLOCKS
     names = {name for smaller in found(text, "self.log.append") for name in smaller.names}
     assert ("net.enc" in names) == is_region
