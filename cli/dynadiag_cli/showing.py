@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 import dynadiag
 from dynadiag.errors import DynadiagError, OutputError
@@ -34,6 +34,10 @@ _FROM_ELSEWHERE = (
     "the lines shown are those of the recording; whether the files changed since is not known: the run may come from another machine"
 )
 _NO_LINKS = (None, "dumb", "linux")  # terminals that do not know OSC 8, or take it for something else
+
+
+class _Result(Protocol):
+    def to_json(self, version: str) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +165,35 @@ def write_page(told: Callable[[], Document | str], directory: Path, name: str = 
         print(f"dynadiag: {directory / name} could not be written: {error.strerror or error}", file=sys.stderr)
     except Exception:  # noqa: BLE001  the border around one renderer
         print(f"dynadiag: {name} failed; please report this:\n{traceback.format_exc()}", file=sys.stderr)
+
+
+def json_of(result: _Result) -> str:
+    """A result as its JSON file."""
+    from dynadiag.render import finite_json
+
+    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
+
+
+def write_result(directory: Path, stem: str, json: str, document: Document, *, make: bool = False) -> None:
+    """Write what a verb came to as `STEM.json` and `STEM.md`; `make`: into a folder that may be new. Raises OutputError where it cannot."""
+    from dynadiag.render import markdown_text
+
+    try:
+        if make:
+            directory.mkdir(parents=True, exist_ok=True)
+        write_inside(directory, f"{stem}.json", json)
+        write_inside(directory, f"{stem}.md", markdown_text.document(document))
+    except OSError as error:
+        raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
+
+
+def keep_result(directory: Path, stem: str, result: _Result, document: Callable[[], Document]) -> None:
+    """Write `STEM.json` and the page `STEM.html` beside a recording; what cannot be written is said, and nothing else fails for it."""
+    try:
+        write_inside(directory, f"{stem}.json", json_of(result))
+    except OSError as error:
+        print(f"dynadiag: {directory / stem}.json could not be written: {error.strerror}", file=sys.stderr)
+    write_page(document, directory, f"{stem}.html")
 
 
 def show(

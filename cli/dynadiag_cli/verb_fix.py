@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dynadiag.errors import NothingFoundError, NoViewError, OutputError, UsageError
-from dynadiag.files import write_inside
+from dynadiag.errors import NothingFoundError, NoViewError, UsageError
 from dynadiag_cli.command_line import MODE, recording_named
 from dynadiag_cli.options import LONGEST_S, AsFormat, Color, Format, InColor, Out, Quiet
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from dynadiag.fix.baseline import Baseline
     from dynadiag.fix.result import FixResult
     from dynadiag.private_view.consent import Apart
-    from dynadiag.render.document import Document
 
 Outputs = Literal["discard", "first", "all"]
 _MOST_NAMED = 3
@@ -96,6 +94,7 @@ def fix(
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
     from dynadiag_cli.progress import PRINT_S, StatusLine, on_one_line
+    from dynadiag_cli.showing import json_of, write_result
 
     guarded()
     require("fix")
@@ -121,7 +120,7 @@ def fix(
         finally:
             line.wipe()
         dropped = () if apart is None else apart.dropped
-    write_result(Path(result.directory), "fix", _json_of(result), document_of(result))
+    write_result(Path(result.directory), "fix", json_of(result), document_of(result))
     _print(result, output_format, diff=diff, write=write, quiet=quiet, color=color)
     if dropped and not quiet and isinstance(program, _Program) and outputs == "discard":
         names = ", ".join(on_one_line(os.path.relpath(name)) for name in dropped[:_MOST_NAMED]) + (
@@ -261,38 +260,18 @@ def _recorded(program: _Program, how: _Recording, apart: Apart | None) -> Baseli
     )
 
 
-def write_result(directory: Path, stem: str, json: str, document: Document, *, make: bool = False) -> None:
-    """Write what a verb came to as `STEM.json` and `STEM.md`; `make`: into a folder that may be new. Raises OutputError where it cannot."""
-    from dynadiag.render import markdown_text
-
-    try:
-        if make:
-            directory.mkdir(parents=True, exist_ok=True)
-        write_inside(directory, f"{stem}.json", json)
-        write_inside(directory, f"{stem}.md", markdown_text.document(document))
-    except OSError as error:
-        raise OutputError(f"cannot write into {directory}: {error.strerror or error}") from error
-
-
-def _json_of(result: FixResult) -> str:
-    import dynadiag
-    from dynadiag.render import finite_json
-
-    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"
-
-
 def _print(result: FixResult, output_format: Format, *, diff: bool, write: bool, quiet: bool, color: Color) -> None:
     from dynadiag.fix.show import document_of
     from dynadiag.fix.writing import apply_command
     from dynadiag.record.environment import working_directory
     from dynadiag.record.supervisor import from_here
-    from dynadiag_cli.showing import show
+    from dynadiag_cli.showing import json_of, show
 
     if diff:
         sys.stdout.write(result.patch)
         return
 
-    show(document_of(result), output_format, json=lambda: _json_of(result), default=sys.stdout, color=color, quiet=quiet)
+    show(document_of(result), output_format, json=lambda: json_of(result), default=sys.stdout, color=color, quiet=quiet)
     if output_format == "text" and result.patch and not quiet:
         folder, here = from_here(Path(result.directory)), working_directory()
         command = apply_command(result, None if here is None else Path(here))

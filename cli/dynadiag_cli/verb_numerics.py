@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dynadiag.errors import NothingFoundError, UsageError
-from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import program_of
 from dynadiag_cli.options import LONGEST_S, AsFormat, Force, InColor, Open, Out, Output, Quiet
@@ -24,7 +24,6 @@ EXAMPLES = """Examples:
 
   dynadiag numerics --graph 2 train.py
 """
-_FILE, _PAGE = "numerics.json", "numerics.html"
 _HASHED_CALLS = 20
 
 
@@ -95,8 +94,12 @@ def numerics(
     require("numerics")
     showing.check_output(output)
 
+    def keep(result: NumericsResult) -> None:
+        showing.keep_result(directory, "numerics", result, lambda: document_of(result, showing.command_line()))
+
     def show(result: NumericsResult) -> None:
-        showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=sys.stderr, color=color, quiet=quiet)
+        json = partial(showing.json_of, result)
+        showing.show(document_of(result), output_format, output, json=json, default=sys.stderr, color=color, quiet=quiet)
 
     if len(target) == 2 and all(has_hashes(Path(name)) for name in target):
         result = _of_two_runs(*map(Path, target))
@@ -125,7 +128,7 @@ def numerics(
             _say(f"the hashes are in {directory}: dynadiag numerics {directory} OTHER_RUN")
             raise typer.Exit(0)
         result = _of_two_runs(*folders)
-        _write(result, directory)
+        keep(result)
         show(result)
         raise typer.Exit(result.exit_code)
     options = NumericsOptions(graph=graph, most=graphs, calls=calls, steps=steps, load=load, timeout_s=timeout_s)
@@ -139,10 +142,10 @@ def numerics(
 
         with progress("reducing the graph") as advance:
             result = replace(result, reproducer=reduce_fault(result, directory, timeout_s))
-    _write(result, directory)
+    keep(result)
     show(result)
     if open_report:
-        showing.open_page(directory, _PAGE)
+        showing.open_page(directory, "numerics.html")
     if result.exit_code == 5:
         raise NothingFoundError(f"none of the {len(result.graphs)} graphs could be compared")
     raise typer.Exit(result.exit_code)
@@ -159,21 +162,3 @@ def _of_two_runs(old: Path, new: Path) -> NumericsResult:
 
 def _say(text: str) -> None:
     print(f"dynadiag: {text}", file=sys.stderr)
-
-
-def _write(result: NumericsResult, directory: Path) -> None:
-    from dynadiag.numerics.showing import document_of
-    from dynadiag_cli.showing import command_line, write_page
-
-    try:
-        write_inside(directory, _FILE, _json(result))
-    except OSError as error:
-        print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
-    write_page(lambda: document_of(result, command_line()), directory, _PAGE)
-
-
-def _json(result: NumericsResult) -> str:
-    import dynadiag
-    from dynadiag.render import finite_json
-
-    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"

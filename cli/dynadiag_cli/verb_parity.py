@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynadiag.errors import NothingFoundError, UsageError
-from dynadiag.files import write_inside
 from dynadiag.trace.sources import is_recording
 from dynadiag_cli.command_line import program_of, recording_named
 from dynadiag_cli.options import LONGEST_S, REPORT, AsFormat, Force, InColor, Open, Out, Output
 
 if TYPE_CHECKING:
-    from dynadiag.parity.result import ParityResult
     from dynadiag.record import Target
 
 EXAMPLES = """Examples:
@@ -24,7 +22,6 @@ EXAMPLES = """Examples:
 
   dynadiag parity --emit-test tests/parity dynadiag-runs/latest
 """
-_FILE, _PAGE = "parity.json", "parity.html"
 _REAL_CALLS = 3
 
 
@@ -67,6 +64,7 @@ def parity(
     """
     from dynadiag.parity.session import OfflineOptions, replay_recording
     from dynadiag.parity.showing import document_of
+    from dynadiag.record.directory import is_run_directory
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require, require_in
     from dynadiag_cli import showing
@@ -99,11 +97,14 @@ def parity(
     failed = None if recording is not None else _failure(directory)
     with progress("replaying graphs") as advance:
         result = replay_recording(directory, options, advance=advance)
-    _write(result, directory)
+    if is_run_directory(directory):  # a foreign log stays as it is
+        showing.keep_result(directory, "parity", result, lambda: document_of(result, showing.command_line()))
     default = sys.stderr if recording is None else sys.stdout
-    showing.show(document_of(result), output_format, output, json=lambda: _json(result), default=default, color=color, quiet=quiet)
+    showing.show(
+        document_of(result), output_format, output, json=lambda: showing.json_of(result), default=default, color=color, quiet=quiet
+    )
     if open_report:
-        showing.open_page(directory, _PAGE)
+        showing.open_page(directory, "parity.html")
     if result.wrong:
         raise typer.Exit(1)
     if result.broken:
@@ -143,25 +144,3 @@ def _failure(directory: Path) -> str | None:
     run = trace.load(directory)
     refuse_failed_start(run, "nothing was compared")
     return failure_of(run.info)
-
-
-def _write(result: ParityResult, directory: Path) -> None:
-    """`parity.json` and its page into a run directory of ours; a foreign log stays as it is."""
-    from dynadiag.parity.showing import document_of
-    from dynadiag.record.directory import is_run_directory
-    from dynadiag_cli.showing import command_line, write_page
-
-    if not is_run_directory(directory):
-        return
-    try:
-        write_inside(directory, _FILE, _json(result))
-    except OSError as error:
-        print(f"dynadiag: {directory / _FILE} could not be written: {error.strerror}", file=sys.stderr)
-    write_page(lambda: document_of(result, command_line()), directory, _PAGE)
-
-
-def _json(result: ParityResult) -> str:
-    import dynadiag
-    from dynadiag.render import finite_json
-
-    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"

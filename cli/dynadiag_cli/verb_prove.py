@@ -13,7 +13,6 @@ from dynadiag_cli.command_line import MODE
 from dynadiag_cli.options import AsFormat, InColor, Quiet
 
 if TYPE_CHECKING:
-    from dynadiag.fix.edit_result import EditResult
     from dynadiag.fix.given_edits import Edit
 
 Outputs = Literal["discard", "all"]
@@ -56,8 +55,8 @@ def prove(
     from dynadiag.record.guardian import guarded
     from dynadiag.torch_compat.versions import require
     from dynadiag_cli.progress import PRINT_S, StatusLine
-    from dynadiag_cli.showing import show
-    from dynadiag_cli.verb_fix import apart_from, write_result
+    from dynadiag_cli.showing import json_of, show, write_result
+    from dynadiag_cli.verb_fix import apart_from
 
     guarded()
     edit, module, arguments = _edit(ctx, target, patch, git, against)
@@ -72,8 +71,8 @@ def prove(
         finally:
             line.wipe()
     if out is not None:
-        write_result(out, "prove", _json_of(result), document_of(result), make=True)
-    show(document_of(result), output_format, json=lambda: _json_of(result), default=sys.stdout, color=color, quiet=quiet)
+        write_result(out, "prove", json_of(result), document_of(result), make=True)
+    show(document_of(result), output_format, json=lambda: json_of(result), default=sys.stdout, color=color, quiet=quiet)
     raise typer.Exit(0 if result.proven else 1)
 
 
@@ -105,10 +104,3 @@ def _edit(
         check_script(against)
         edit = edit_against(against, script)
     return edit, module, tuple(target[1:])
-
-
-def _json_of(result: EditResult) -> str:
-    import dynadiag
-    from dynadiag.render import finite_json
-
-    return finite_json.dumps(result.to_json(dynadiag.__version__), indent=2) + "\n"

@@ -242,8 +242,7 @@ def _shown(path: Path) -> str:
 
 def _write(out: Path, result: StartResult) -> None:
     from dynadiag.start.show import as_json, document_of
-    from dynadiag_cli.showing import command_line, write_page
-    from dynadiag_cli.verb_fix import write_result
+    from dynadiag_cli.showing import command_line, write_page, write_result
 
     write_result(out, "start", as_json(result), document_of(result), make=True)
     write_page(lambda: document_of(result, command_line()), out, "start.html")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dynadiag.errors import UsageError
 from dynadiag.model.location import PayloadRef
-from dynadiag.render import palette, pictures, screenshot, svg
+from dynadiag.render import palette, pictures, svg
 from dynadiag.render.drawing import drawn
 from dynadiag.render.recorded_graph import recorded_graph
 from dynadiag.render.sketch import LOOKS, Arrow, Box, Sketch, picture_of
@@ -200,17 +200,6 @@ def test_progress_is_told(report, tmp_path):
     seen = []
     pictures.write(report, tmp_path, renderer="svg", progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
-
-
-def test_the_terminal_picture_needs_no_web_fonts_and_says_what_was_cut(samples):
-    text = screenshot.terminal_svg(samples.hostile_report(), lines=20, title="<b>" + samples.HOSTILE)
-    ElementTree.fromstring(text)
-    assert text.count("http") == 1 + text.count("http://evil.example")
-    assert "@font-face" not in text
-    assert "url(http" not in text
-    assert "<script>" not in text
-    assert "more&#160;lines" in text
-    assert "rgb" in text or "#" in text
 
 
 def test_the_frame_map_stands_in_for_a_ladder_and_is_drawn_on_demand(report, tmp_path, monkeypatch):
