@@ -9,7 +9,7 @@ from typing import Literal
 
 from dynadiag.facts.lookups import is_from_text
 from dynadiag.facts.wording import short_place, unique
-from dynadiag.model.clauses import Clause, GraphsAround, Settled, Unadvised
+from dynadiag.model.clauses import Clause, GraphsAround, Settled, Unadvised, VersionsUsed
 from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.model.sentences import sentences
 from dynadiag.render import wording
@@ -90,7 +90,9 @@ def _paragraphs(finding: Finding, report: Report, base: Path | None, length: Len
 
 
 def _first_clauses(clauses: Sequence[Clause]) -> list[Clause]:
-    """As many clauses as have room, at least the first, none that lists graphs; then why nothing is advised or has to change."""
+    """As many clauses as have room, at least the first, none that lists graphs; then that an error ended the call, and why nothing is
+    advised or has to change.
+    """
     last = [one for one in clauses if isinstance(one, Settled) or (isinstance(one, Unadvised) and not one.but_ideas)]
     others = [one for one in clauses if not isinstance(one, Unadvised | Settled | GraphsAround)]
     kept = others[:1]
@@ -98,7 +100,8 @@ def _first_clauses(clauses: Sequence[Clause]) -> list[Clause]:
         if len(sentences([*kept, clause])) > _BRIEF_REASON:
             break
         kept.append(clause)
-    return [*kept, *last[:1]]
+    ended = [one for one in others if isinstance(one, VersionsUsed) and one.raised and one not in kept]
+    return [*kept, *ended, *last[:1]]
 
 
 def _sites(finding: Finding, report: Report) -> list[GraphBreak]:

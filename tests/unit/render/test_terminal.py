@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from dynadiag.model import report as r
-from dynadiag.model.clauses import Counted, Effect, EndedProgram, GraphsAround, Happened, Quoted, Settled, Unadvised
+from dynadiag.model.clauses import Counted, Effect, EndedProgram, GraphsAround, Happened, Quoted, Settled, Unadvised, VersionsUsed
 from dynadiag.model.compiled import CompiledWork
 from dynadiag.model.location import Location
 from dynadiag.model.run import BreakEvent, CompileCall, Problem, RunInfo
@@ -272,6 +272,11 @@ def test_the_summary_says_why_nothing_is_advised(samples, show):
             "version. Each value takes a version. Nothing is advised: text is compiled in; no other is.",
         ),
         ((Unadvised("it has no clock"),), "Nothing is advised: it has no clock."),
+        (
+            (Happened("`tag`: 'a' -> 'b'"), *[Effect("Each value takes a version")] * 6, VersionsUsed(8, 8, refused=1, raised=True)),
+            "`tag`: 'a' -> 'b'. Each value takes a version. Each value takes a version. Each value takes a version. Each value takes a "
+            "version. Each value takes a version. Under `fullgraph=True` the next variant raised an error instead of running eagerly.",
+        ),
         ((Happened("`a`: 1 -> 2"), Settled("it is dynamic now")), "`a`: 1 -> 2. No change is needed: it is dynamic now."),
     ],
 )
