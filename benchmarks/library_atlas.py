@@ -4,7 +4,8 @@
 
 Each ENVIRONMENT.txt (`benchmarks/atlas/newest.txt`, `older.txt`) pins packages, which are installed into a folder of their own: a temporary
 one, or FOLDER with `--keep`, which is used again. Exit status 1 where a count, an exception or a result is another one than the entry says,
-or where the cure does not cure. `--write` writes the counts into the entries. Outside CI: it takes an hour of CPU time.
+where the functions that the entry names are not on torch's stack, or where the cure does not cure. `--write` writes the counts into the
+entries. Outside CI: it takes an hour of CPU time.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def checks(python: Path, versions: Mapping[str, str], only: Sequence[str] | None
         for entry in library.entries
         if _normal(library.library) in versions and (not only or library.package in only or f"{library.package}/{entry.name}" in only)
     }
-    sent = [{"key": key, "before": entry.before, "after": entry.after, "apart": _apart(entry)} for key, (_, entry) in wanted.items()]
+    sent = [
+        {"key": key, "before": entry.before, "after": entry.after, "apart": _apart(entry), "through": entry.through}
+        for key, (_, entry) in wanted.items()
+    ]
     with subprocess.Popen([str(python), str(_RUNNER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(sorted(sent, key=lambda item: item["apart"])))
@@ -99,6 +103,7 @@ def checks(python: Path, versions: Mapping[str, str], only: Sequence[str] | None
                 library=versions[_normal(library.library)], torch=versions["torch"], before=counts[0], after=counts[1], hints=hints
             )
             differs = told.get("differs", "")
+            failed = failed or (f"not on its stack: {', '.join(told['unseen'])}" if told.get("unseen") else "")
             yield library, entry, check, failed or (f"the result differs: {differs}" if differs and entry.changes is None else "")
 
 

@@ -27,12 +27,44 @@ _NAMED = re.compile(r"torch\._dynamo\.config\.(\w+)")
 _RUNS = (("before", True), ("before", False), ("after", False))
 
 
+class _Messages(logging.Handler):
+    """Keeps what torch says of graph breaks, with the stacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one message."""
+        self.texts.append(record.getMessage())
+
+
+_MESSAGES = _Messages()
+
+
+def listen() -> None:
+    """Have torch say where it breaks, to us alone."""
+    torch._logging.set_logs(graph_breaks=True)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and "graph_breaks" in name:
+            logger.handlers[:], logger.propagate = [_MESSAGES], False
+
+
+def seen(text: str, through: str) -> bool:
+    """Whether a function of a library (`module:qualified.name`) stands in a printed stack."""
+    module, _, name = through.partition(":")
+    path = re.escape(module.replace(".", "/"))
+    return re.search(rf"{path}(?:/__init__)?\.py(?:\", line |:)\d+,? in \S*{name.rpartition('.')[2]}\b", text) is not None
+
+
 def outcome(text: str, key: str, *, eager: bool = False) -> dict[str, Any]:
     """Torch's counters after a program, its result, and the exception that ended it."""
     torch._dynamo.reset()
     utils.counters.clear()
     utils.clear_compilation_metrics()
     utils.set_compilation_metrics_limit(10_000)
+    utils.guard_failures.clear()
+    _MESSAGES.texts.clear()
     torch.manual_seed(0)
     error, names = None, {"__name__": "__main__"}
     stance = "force_eager" if eager else "default"
@@ -43,6 +75,7 @@ def outcome(text: str, key: str, *, eager: bool = False) -> dict[str, Any]:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever the program raises is what is asked
             error = type(raised).__name__
+            _MESSAGES.texts.append(str(raised))
             print(f"{key}: {''.join(traceback.format_exception_only(raised))[:500]}", file=sys.stderr)
     broken = utils.counters["graph_break"]
     ids = {str(metrics.compile_id).partition("_")[0] for metrics in utils.get_compilation_metrics() if metrics.compile_id is not None}
@@ -53,6 +86,7 @@ def outcome(text: str, key: str, *, eager: bool = False) -> dict[str, Any]:
         "error": error,
         "result": _RAISED if error else names.get("result"),
         "named": _options_named("\n".join(broken)),
+        "said": "\n".join((*_MESSAGES.texts, *(str(reason) for reasons in utils.guard_failures.values() for reason in reasons))),
     }
 
 
@@ -133,7 +167,8 @@ def _judged(entry: dict[str, Any], eager: dict[str, Any], before: dict[str, Any]
         for hint in before["hints"]
     ]
     differs = same(eager["result"], after["result"])
-    return {"key": entry["key"], "before": _counts(before), "after": _counts(after), "differs": differs, "hints": hints}
+    unseen = [name for name in entry["through"] if not seen(before["said"], name)]
+    return {"key": entry["key"], "before": _counts(before), "after": _counts(after), "differs": differs, "hints": hints, "unseen": unseen}
 
 
 def _counts(found: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +186,7 @@ def warm_up() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    listen()
     torch.set_num_threads(1)
     warm_up()
     asked = json.load(sys.stdin)

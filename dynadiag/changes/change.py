@@ -12,7 +12,8 @@ class Candidate:
     """One change to try: its edits, the findings (fingerprints) that it is to cure, and what it gives up (None: nothing).
 
     `spans` are the old lines of each edit. `gradients_why` is why it may not be tried where gradients flow; `branch` says that it takes
-    the place of a branch; `attributes` may be bound to other tensors than before.
+    the place of a branch; `attributes` may be bound to other tensors than before, `settings` are attributes that the change itself sets
+    otherwise, or that follow from it, which are not compared.
     `of_backend`: it is about the back end, which no other may replace in the search. `moves_region`: something else is compiled than
     before, so that what is left is counted over the whole program. `first`: it is tried before all others.
     `leaves_rewrites`: it leaves findings to changes of their lines, and is tried with these.
@@ -31,6 +32,7 @@ class Candidate:
     gradients_why: str | None = None
     branch: bool = False
     attributes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     of_backend: bool = False
     moves_region: bool = False
     first: bool = False

@@ -18,7 +18,7 @@ from dynadiag.changes.edits import Edit, Span, applied, placed
 from dynadiag.changes.kinds import Kind, kind_of
 from dynadiag.errors import DynadiagError, EditError
 from dynadiag.fix import libraries, moves
-from dynadiag.fix.library_cures import library_edits
+from dynadiag.fix.library_cures import library_edits, library_settings
 from dynadiag.fix.sources import Sources
 from dynadiag.fix.torch_name import with_torch_named
 from dynadiag.graphs.generations import generations
@@ -150,6 +150,7 @@ def _candidate(finding: Finding, advice: Advice, sources: Sources, kind: Kind) -
         cures=(finding.fingerprint,),
         gives_up=kind.gives_up,
         gradients_why=whys[1],
+        settings=library_settings(advice.entry),
         branch=kind.gives_up is None and any(map(has_branch, edits)),
     )
 

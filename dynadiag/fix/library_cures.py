@@ -21,22 +21,32 @@ _SIMPLE: Final = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Ret
 
 def library_edits(key: str, file: str, sources: Sources) -> Iterator[Edit]:
     """The edits of the entry that an advice names. Raises EditError where the atlas has words only, or nothing fits them."""
+    edit = _edit_of(key)
+    script, text = sources.text(sources.script)
+    if edit.code is not None:
+        near = _first_row(text) if edit.at == "top" else None
+        yield Edit(file=script, old=(), new=tuple(rows_of(edit.code.strip())), near=near)
+        return
+    files = dict((sources.text(file), (script, text)))
+    made = [change for path, content in files.items() for change in _with_argument(edit, path, content)]
+    if not made:
+        function = (edit.call or "").rpartition(".")[2]
+        raise EditError(f"neither the script nor the file of the line calls `{function}` without `{edit.argument}=`")
+    yield from made
+
+
+def library_settings(key: str | None) -> tuple[str, ...]:
+    """The attributes that the cure of an entry sets otherwise; none for advice that is not of the atlas."""
+    return () if key is None else _edit_of(key).sets
+
+
+def _edit_of(key: str) -> AtlasEdit:
     package, _, name = key.partition("/")
     library = read_library(package)
     entry = next((entry for entry in ([] if library is None else library.entries) if entry.name == name), None)
     if entry is None or entry.edit is None:
         raise EditError("the atlas has no edit for it")
-    script, text = sources.text(sources.script)
-    if entry.edit.code is not None:
-        near = _first_row(text) if entry.edit.at == "top" else None
-        yield Edit(file=script, old=(), new=tuple(rows_of(entry.edit.code.strip())), near=near)
-        return
-    files = dict((sources.text(file), (script, text)))
-    made = [edit for path, content in files.items() for edit in _with_argument(entry.edit, path, content)]
-    if not made:
-        function = (entry.edit.call or "").rpartition(".")[2]
-        raise EditError(f"neither the script nor the file of the line calls `{function}` without `{entry.edit.argument}=`")
-    yield from made
+    return entry.edit
 
 
 def _with_argument(edit: AtlasEdit, file: str, text: str) -> Iterator[Edit]:

@@ -214,7 +214,7 @@ class Prover:
             self._note_sides(self.runner.run_program(texts=marked))
 
     def _run(self, changes: Sequence[Candidate], new: Mapping[str, str], **options: Any) -> Outcome:
-        return replace(self.runner.run_program(texts=new, **options), free=free(changes))
+        return replace(self.runner.run_program(texts=new, **options), free=free(changes), settings=settings_of(changes))
 
     def _on_other_data(self, changes: Sequence[Candidate], new: Sequence[Candidate], compared: list[str]) -> str | None:
         """Once compiled, and the changed lines once more in eager."""
@@ -313,6 +313,11 @@ class Prover:
 def free(changes: Sequence[Candidate]) -> tuple[str, ...]:
     """The attributes that these changes may bind to other tensors than before."""
     return tuple(dict.fromkeys(name for change in changes for name in change.attributes))
+
+
+def settings_of(changes: Sequence[Candidate]) -> tuple[str, ...]:
+    """The attributes that these changes themselves set otherwise."""
+    return tuple(dict.fromkeys(name for change in changes for name in change.settings))
 
 
 def why_not_warned(reference: Outcome, outcome: Outcome, changes: Sequence[Candidate]) -> str | None:

@@ -44,7 +44,8 @@ class Outcome:
     `said` is what it raised, in a line; `read_stdin`: it asked for input, of which there is none.
     `warned` is how often each warning was shown (`FILE:LINE: CATEGORY: words`).
     `values` is the file of what calls were given and gave; `sides` which way each marked condition went; `full`: that took too much room;
-    `changes` the fields of its job that were not as always; `free` are attributes that may be bound to other tensors than in the reference.
+    `changes` the fields of its job that were not as always; `free` are attributes that may be bound to other tensors than in the reference,
+    `settings` those that are not compared.
     """
 
     ended: bool
@@ -63,6 +64,7 @@ class Outcome:
     cpu_s: float = 0.0
     changes: Mapping[str, Any] = field(default_factory=dict)
     free: Sequence[str] = ()
+    settings: Sequence[str] = ()
 
 
 class RunServer:
@@ -204,6 +206,7 @@ class Runner:
             "other": str(other.values),
             "noisy": noise,
             "free": list(other.free),
+            "settings": list(other.settings),
             "edited": self._edited,
             "rounds": rounds,
         }

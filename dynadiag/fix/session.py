@@ -24,7 +24,7 @@ from dynadiag.fix.candidates import candidates, chosen, uncovered_options
 from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.layers import candidates_behind
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
-from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, why_not_warned
+from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, settings_of, why_not_warned
 from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import TIMES, Outcome, Runner, RunServer, report_on
 from dynadiag.fix.search import Say, Search, Tried
@@ -223,7 +223,8 @@ def _finish(baseline: Baseline, report: Report, sources: Sources, state: _State,
     state.after = None
     while state.kept:
         say("running the patched script with its own back end")
-        outcome = replace(state.runner.last(_delivered(baseline, sources, state.kept, observed=True)), free=free(state.kept))
+        outcome = state.runner.last(_delivered(baseline, sources, state.kept, observed=True))
+        outcome = replace(outcome, free=free(state.kept), settings=settings_of(state.kept))
         why = _why_not_in_the_end(state.search.prover, report, outcome, state.kept)
         if why is None:
             state.after = outcome

@@ -21,7 +21,7 @@ import dynadiag.fix.inside.observing  # before the forks, which need it
 from dynadiag.capture.reach import seed_generators
 from dynadiag.children.forked import Tell, end_with_parent, keep_for_children, run_forked
 from dynadiag.files import write_file
-from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load
+from dynadiag.fix.inside.judging import compared, first_difference, has_gradients, load, without_attributes
 from dynadiag.fix.inside.judging_edits import compared_with_edit
 from dynadiag.fix.inside.running import RunJob, run_job
 from dynadiag.json_lines import Speaker, leave
@@ -90,13 +90,14 @@ def _run_alone(job: RunJob) -> dict[str, Any]:
 
 def compare(message: dict[str, Any]) -> dict[str, Any]:
     """What differs first between two runs, and how many calls of each callable there were to compare."""
-    reference, other = load(message["reference"]), load(message["other"])
-    again = load(message["again"]) if message.get("again") else []
-    noisy = [load(item) for item in message["noisy"]]
+    settings = frozenset(message["settings"])
+    files = [message["reference"], message["other"], *message["noisy"], *filter(None, [message.get("again")])]
+    reference, other, *noisy = (without_attributes(load(item), settings) for item in files)
+    again = noisy.pop() if message.get("again") else []
     rounds = bool(message.get("rounds"))
     if message.get("edited"):
         return compared_with_edit(reference, other, again, noisy, rounds=rounds).to_json()
-    difference = first_difference(reference, other, again, noisy, frozenset(message["free"]), rounds=rounds)
+    difference = first_difference(reference, other, again, noisy, settings.union(message["free"]), rounds=rounds)
     return {"difference": difference, "calls": compared(reference)}
 
 

@@ -14,6 +14,7 @@ from dynadiag.model.report import Advice, Finding, GraphBreak, Report
 from dynadiag.model.sentences import sentences
 from dynadiag.render import wording
 from dynadiag.render.document import Article, Paragraph
+from dynadiag.rules.hint_trials import with_trials
 from dynadiag.rules.rule import page_address
 
 Length = Literal["head", "fix", "brief", "full", "verbose"]
@@ -130,7 +131,7 @@ def _library_lines(finding: Finding, sites: Sequence[GraphBreak], base: Path | N
 
 def _hints(sites: Sequence[GraphBreak]) -> tuple[str, ...]:
     """What torch itself hints at, where it names something of its own to set or to call: a text may be all that there is to go by."""
-    return unique(hint for site in sites[:1] for hint in site.hints if _NAMES_TORCH.search(hint))[:_HINTS]
+    return unique(with_trials(hint) for site in sites[:1] for hint in site.hints if _NAMES_TORCH.search(hint))[:_HINTS]
 
 
 def _evidence(finding: Finding, report: Report) -> Paragraph:
@@ -143,7 +144,7 @@ def _evidence(finding: Finding, report: Report) -> Paragraph:
 def _torchs_own(site: GraphBreak) -> Iterator[Paragraph]:
     if site.explanation:
         yield Paragraph(label="torch", text=site.explanation, lines=20)
-    yield from (Paragraph(label="hint", text=hint, lines=8) for hint in site.hints)
+    yield from (Paragraph(label="hint", text=with_trials(hint), lines=8) for hint in site.hints)
     if site.context:
         yield Paragraph(label="data", text=site.context, lines=8)
     if site.skip_reason:

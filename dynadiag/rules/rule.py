@@ -13,6 +13,7 @@ from dynadiag.advice.graph_breaks import RULES
 from dynadiag.advice.reasons import REASONS
 from dynadiag.errors import UsageError
 from dynadiag.model.codes import TABLE
+from dynadiag.rules.hint_trials import with_trials
 from dynadiag.rules.libraries.entries import all_libraries
 from dynadiag.rules.library_rules import library_named, library_sections, library_title
 from dynadiag.rules.torch_breaks import torch_break, torch_ids
@@ -57,7 +58,7 @@ def find_rule(name: str) -> Rule:
         near = difflib.get_close_matches(code, [*TABLE, *torch_ids()], 3)
         hint = f": did you mean {' or '.join(near)}?" if near else "; `dynadiag rule` lists all"
         raise UsageError(f"no code {code[:40]!r}{hint}")
-    hints = "\n".join(f"- {hint}" for hint in said["hints"])
+    hints = "\n".join(f"- {with_trials(hint)}" for hint in said["hints"])
     sections = [("torch says", said["explanation"]), ("Hints of torch", hints), ("dynadiag advises", _advised(code)), ("Cost", _COST)]
     return Rule(
         code=code,

@@ -115,6 +115,16 @@ def given_at_first(call: Call) -> dict[str, Any]:
     return {name: value for where, name, value in call.get("before", ()) if where == "given"}
 
 
+def without_attributes(calls: Sequence[Call], names: frozenset[str]) -> Sequence[Call]:
+    """The calls without what they hold of attributes with these names."""
+    if not names:
+        return calls
+    return [
+        {**call, **{when: [entry for entry in call[when] if not _is_free(entry[1], names)] for when in _WHEN if when in call}}
+        for call in calls
+    ]
+
+
 def _is_step_on_rounding(begun: Any, item: Any, two: Any) -> bool:
     """Whether a parameter is off as Adam's steps on gradients of rounding alone are: whole steps, of some elements, either way.
 

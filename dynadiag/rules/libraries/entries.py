@@ -56,7 +56,8 @@ class Check:
 class Edit:
     """How a program gets the cure: an argument of each call of something (`call`, by its public name), or statements (`code`).
 
-    Statements stand behind the imports of the script, or `at = "top"` before them.
+    Statements stand behind the imports of the script, or `at = "top"` before them. `sets` are attributes of the library's objects that then
+    have other values: what shows that the results are the same leaves these out.
     """
 
     call: str | None = None
@@ -64,6 +65,7 @@ class Edit:
     value: str | None = None
     code: str | None = None
     at: Literal["imports", "top"] = "imports"
+    sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
