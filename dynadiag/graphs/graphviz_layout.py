@@ -154,7 +154,7 @@ def _coordinates(found: dict[str, Any]) -> Coordinates:
             x, y = _numbers(item["pos"])
             width, height = 72 * float(item["width"]), 72 * float(item["height"])
             boxes[name] = Rectangle(x - width / 2 - left, top - y - height / 2, width, height)
-    curves = [_curve(item, names, left, top) for item in found.get("edges", ()) if "pos" in item]
+    curves = [_curve(item, names, left, top) for item in found.get("edges", ()) if "pos" in item and item.get("style") != "invis"]
     return Coordinates(right - left, top - bottom, boxes, clusters, tuple(curves))
 
 

@@ -94,12 +94,14 @@ def layout_text(picture: Picture, question: Question) -> str:
     for tail, heads in question.entries.items():
         for head in heads:
             graph.edge(f"in{tail}", f"n{head}")
+    straight = {"weight": "3"} if question.in_file else {}
     for tail, head in sorted(question.links):
-        graph.edge(f"n{tail}", f"n{head}")
+        graph.edge(f"n{tail}", f"n{head}", **(straight if (tail, head) in question.folded else {}))
     for tail in question.exits:
         graph.edge(f"n{tail}", f"out{tail}", arrowhead="none")
     for upper, lower in question.folded:
-        graph.edge(f"n{upper}", f"n{lower}", style="invis", weight="3" if question.in_file else "0")
+        if (upper, lower) not in question.links:
+            graph.edge(f"n{upper}", f"n{lower}", style="invis", **(straight or {"weight": "0"}))
     return str(graph.source)
 
 

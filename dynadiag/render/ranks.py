@@ -201,7 +201,7 @@ class _Attempt:
         for widest in _NARROW_BOXES:
             if column.width <= most:
                 break
-            column = self._laid(at, numbers, list(itertools.pairwise(sorted(numbers))), widest, in_file=True)
+            column = self._laid(at, numbers, tuple(itertools.pairwise(sorted(numbers))), widest, in_file=True)
         return column
 
     def _row(self, number: int) -> Row:

@@ -200,6 +200,9 @@ def test_blocks_that_push_one_another_aside_stand_in_files():
     width, height = size(drawing.text)
     assert width <= 860
     assert height <= size(drawn(picture, "columns").text)[1]
+    root = ElementTree.fromstring(drawing.text)
+    arrows = sum(item.tag.endswith("polygon") for item in root.iter())
+    assert arrows + len(re.findall(r">from \d", drawing.text)) <= len(picture.links)
 
 
 def test_the_dot_text_names_every_box_panel_and_link():
