@@ -10,7 +10,7 @@ import pygraphviz
 import pytest
 
 from dynadiag.graphs.graphviz_layout import LayoutError, lay_out
-from dynadiag.render.dot_text import dot_text
+from dynadiag.render.dot_text import Question, dot_text, layout_text
 from dynadiag.render.drawing import drawn
 from dynadiag.render.layout import SANS, below, text_width
 from dynadiag.render.picture import Link, Panel, Picture, Row
@@ -200,9 +200,15 @@ def test_blocks_that_push_one_another_aside_stand_in_files():
     width, height = size(drawing.text)
     assert width <= 860
     assert height <= size(drawn(picture, "columns").text)[1]
-    root = ElementTree.fromstring(drawing.text)
-    arrows = sum(item.tag.endswith("polygon") for item in root.iter())
-    assert arrows + len(re.findall(r">from \d", drawing.text)) <= len(picture.links)
+
+
+def test_boxes_in_one_file_have_one_line_between_them():
+    picture = made(chain(3))
+    sizes = dict.fromkeys(range(3), (90.0, 24.0))
+    text = layout_text(picture, Question(sizes, {(0, 1)}, {}, (), ((0, 1), (1, 2)), 16.0, in_file=True))
+    assert (text.count("n0 -> n1"), text.count("n1 -> n2")) == (1, 1)
+    found = lay_out(text, "graphviz", until=time.monotonic() + 120)
+    assert [(curve.tail, curve.head) for curve in found.curves] == [("n0", "n1")]
 
 
 def test_the_dot_text_names_every_box_panel_and_link():
