@@ -61,6 +61,8 @@ def edit_at_call(file: str, program: Program, call: ast.Call, regions: Sequence[
     )
     _check_globals(program, scope, statement, regions)
     plain, watched = (source.replace(whole, text).splitlines() for text in (target, f"{names.watch}({target})"))
+    if new and holder_of(program, call) == dotted(call.args[0]):  # `model = torch.compile(model)`: no statement is left of it
+        plain = []
     if isinstance(call.args[0], ast.Call):  # what is made there has its name only behind the statement
         return Edit(file=file, old=rows, new=(*plain, *new), near=statement.lineno, observed=(*watched, *seen))
     return Edit(file=file, old=rows, new=(*new, *plain), near=statement.lineno, observed=(*seen, *watched))

@@ -82,8 +82,8 @@ def _as_observed(edit: Edit, base: Sequence[Candidate]) -> Edit:
 
 def _observed_rows(base: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
     for edit in (edit for change in base for edit in change.edits):
-        if edit.observed is not None and len(edit.observed) == len(edit.new):
-            yield from zip(edit.new, edit.observed, strict=True)
+        if edit.observed is not None and len(edit.observed) >= len(edit.new):  # a proof may have one more, at the end
+            yield from zip(edit.new, edit.observed, strict=False)
 
 
 def _merged(base: str, seen: str, new: str) -> str:

@@ -335,6 +335,13 @@ def test_what_is_compiled_where_it_is_made_has_its_parts_compiled_behind() -> No
     assert edit.observed == ('net = watch(Net().to("cpu"))', "net.enc.compile(dynamic=True, apart=True)")
 
 
+def test_what_would_only_be_given_to_itself_is_no_statement() -> None:
+    text = MADE.replace('net = torch.compile(Net().to("cpu"), dynamic=True)', "net = Net()\n    net = torch.compile(net)")
+    (whole,) = found(text, "self.log.append")
+    assert "    net = Net()\n    net.enc.compile()\n    net(torch" in changed(text, whole)
+    assert whole.edits[0].observed == ("net.enc.compile(apart=True)", "net = watch(net)")
+
+
 @pytest.mark.parametrize("line", ["net = [torch.compile(Net())]", "net = other = torch.compile(Net())", "net = torch.compile(make())"])
 def test_what_has_no_name_of_its_own_is_left(line: str) -> None:
     text = MADE.replace('net = torch.compile(Net().to("cpu"), dynamic=True)', line)
