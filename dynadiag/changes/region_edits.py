@@ -30,6 +30,11 @@ class Region:
     form: str
     name: str
 
+    @property
+    def is_module(self) -> bool:
+        """Whether it is the whole of one module, or of several."""
+        return self.form in ("module", "list") or self.name.endswith(".forward")
+
     def rows(self, options: Sequence[str]) -> tuple[str, ...]:
         """The statements that compile it."""
         given = ", ".join(options)

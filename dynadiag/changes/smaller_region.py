@@ -44,14 +44,15 @@ class Smaller:
     drives: bool
 
 
-def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofNames) -> Iterator[Smaller]:
+def smaller_regions(file: str, text: str, broken: Collection[int], names: ProofNames, *, in_place: bool = True) -> Iterator[Smaller]:
     """For each place of a file where something is compiled in which one of the lines `broken` stands: all that can be compiled instead,
     then only its modules.
 
+    Not `in_place`: `compile()` of a module of torch's own compiles nothing (before torch 2.15), and its `forward` is compiled.
     Raises EditError where there is such a place and it cannot be changed.
     """
     program = program_of(text)
-    sites = [site for site in _sites(program, broken) if _is_broken(site.target, broken)]
+    sites = [site for site in _sites(program, broken, in_place) if _is_broken(site.target, broken)]
     for site in sites:
         site.walk.into(site.target, site.names)
     sites = [site if site.decorates else _with_part(file, program, site, broken) for site in sites]
@@ -87,7 +88,7 @@ class _Site(NamedTuple):
             plain = "local" if self.walk.is_local(self.target) else "function"
             own = Region("method", f"{receiver}.{self.part.name}") if receiver else Region(plain, self.part.name)
             return [own, *self.beside]
-        return [region for region in self.walk.regions if form != "modules" or region.form in ("module", "list")]
+        return [region for region in self.walk.regions if form != "modules" or region.is_module]
 
 
 def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]) -> _Site:
@@ -99,7 +100,7 @@ def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]
         return site
     if part is None:
         return site
-    walk = _Walk(program, broken, site.walk.around)
+    walk = _Walk(program, broken, site.walk.around, site.walk.in_place)
     walk.into(site.target, site.names, apart=part.lines)
     return site._replace(part=part, beside=tuple(walk.regions))
 
@@ -129,6 +130,7 @@ class _Walk:
     program: Program
     broken: Collection[int]
     around: Collection[str] = ()
+    in_place: bool = True
 
     def __post_init__(self) -> None:
         self.regions: dict[Region, None] = {}
@@ -199,12 +201,15 @@ class _Walk:
         if entry is not None and (self._stays(entry) or not program.is_module(kind)):
             self.into(entry, {"self": name, **self._given(call, entry, names)}, steps - 1)
         elif program.is_module(kind) and kind not in _UNROLLED and not self._holds_broken(kind, call.func, function):
-            self.regions[Region("module", name)] = None
+            own = self.in_place or entry is not None
+            self.regions[Region("module", name) if own else Region("method", f"{name}.forward")] = None
 
     def _item(self, call: ast.Call, function: Function, name: str) -> None:
         """A module of a list whose items all are of one class."""
         kinds = {self.program.kind_of(part, scope) for part, scope in self._items(call, function)}
         entries = [self.program.method(kind, "forward") for kind in kinds]
+        if not self.in_place and None in entries:
+            return
         if kinds and all(map(self.program.is_module, kinds)) and not any(entry is not None and self._stays(entry) for entry in entries):
             self.regions[Region("list", name)] = None
 
@@ -326,7 +331,7 @@ def _target(program: Program, call: ast.Call) -> tuple[Function, str] | None:
     return None if forward is None else (forward, name)
 
 
-def _sites(program: Program, broken: Collection[int]) -> Iterator[_Site]:
+def _sites(program: Program, broken: Collection[int], in_place: bool) -> Iterator[_Site]:
     """All places where a function or a module of the file is compiled."""
     for call in program.calls:
         target = _target(program, call) if dotted(call.func) == "torch.compile" and call.args else None
@@ -337,7 +342,8 @@ def _sites(program: Program, broken: Collection[int]) -> Iterator[_Site]:
             calls = [node for node in program.calls if dotted(node.func) in holders and program.scope_of(node) is scope]
             function, receiver = target
             names = _given_alike(program, calls, function, statement, scope) | ({"self": receiver} if receiver else {})
-            yield _Site(call, function, names, _Walk(program, broken, _names_at(program, statement, scope)), decorates=False)
+            walk = _Walk(program, broken, _names_at(program, statement, scope), in_place)
+            yield _Site(call, function, names, walk, decorates=False)
     for function in nodes_of(ast.FunctionDef, program.tree):
         decorator = next((node for node in function.decorator_list if _is_compile(node)), None)
         if decorator is not None and len(function.decorator_list) == 1:
@@ -346,7 +352,7 @@ def _sites(program: Program, broken: Collection[int]) -> Iterator[_Site]:
                 scope = program.scope_of(first)
                 names = _given_alike(program, list(program.callers(function)), function, first, scope)
                 around = _names_at(program, first, scope)
-            yield _Site(decorator, function, names, _Walk(program, broken, around), decorates=True)
+            yield _Site(decorator, function, names, _Walk(program, broken, around, in_place), decorates=True)
 
 
 def _is_compile(node: ast.expr) -> bool:
@@ -418,7 +424,7 @@ KINDS = (
         applied="rule",
         does="what was compiled whole stays plain Python, and with the same options its largest part without a break is compiled, as a "
         "function of its own, or what it calls that has no break: modules in place, methods and functions by `torch.compile`",
-        asks="`torch.compile` is a decorator or stands in a plain statement, and what is called has a name there; torch 2.15",
+        asks="`torch.compile` is a decorator or stands in a plain statement, and what is called has a name there",
         joins=False,
     ),
 )

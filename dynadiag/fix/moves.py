@@ -82,13 +82,13 @@ def _smaller_region(finding: Finding, report: Report, sources: Sources, rewritte
     A break of which the line is `rewritten` stands only in the way of what calls its function: that can be compiled whole.
     """
     versions = [tuple(map(int, re.findall(r"\d+", process.torch or "0")[:2])) for process in report.run.processes]
-    if finding.where is None or finding.where.line is None or not versions or min(versions) < train_step.IN_PLACE:
+    if finding.where is None or finding.where.line is None or not versions:
         return
     file, text = sources.text(finding.where.file)
     places = [place for site in report.graph_breaks for place in _in_the_way(site, rewritten)]
     broken = {place.line for place in places if place.line is not None and normal_path(place.file) == normal_path(finding.where.file)}
     ways = {place.line for site in report.graph_breaks if site.id in finding.evidence for place in (*site.stack, finding.where)}
-    for smaller in smaller_region.smaller_regions(file, text, broken, PROOF_NAMES):
+    for smaller in smaller_region.smaller_regions(file, text, broken, PROOF_NAMES, in_place=min(versions) >= train_step.IN_PLACE):
         if not smaller.plain.isdisjoint(ways if rewritten else {finding.where.line}):
             words = f"Compile {', '.join(f'`{name}`' for name in smaller.names)} and leave what calls that in plain Python"
             candidate = _candidate(smaller_region.SLUG, words, smaller.edits, finding, text)

@@ -385,3 +385,15 @@ def test_a_container_whose_parts_are_plain_to_see_is_compiled(made: str, is_regi
     text = MADE.replace("nn.Sequential(nn.Linear(4, 4), nn.ReLU())", made) + BLOCKS
     names = {name for smaller in found(text, "self.log.append") for name in smaller.names}
     assert ("net.enc" in names) == is_region
+
+
+def test_before_torch_2_15_a_module_of_torchs_own_is_compiled_by_its_forward() -> None:
+    """`Module.compile()` compiles nothing of it (2.11: 0 graphs for a Sequential and a Linear, 1 for a class of the user's)."""
+    text = MADE.replace("self.enc, self.log", "self.own = Part()\n        self.enc, self.log").replace(
+        "h = self.enc(x)", "h = self.own(self.enc(x))"
+    )
+    text += "\n\nclass Part(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
+    row = next(number for number, line in enumerate(text.splitlines(), start=1) if "self.log.append" in line)
+    (whole,) = (smaller for smaller in smaller_regions("a.py", text, {row}, NAMES, in_place=False) if not is_part(smaller))
+    new = changed(text, whole)
+    assert "    net.enc.forward = torch.compile(net.enc.forward, dynamic=True)\n" in new and "    net.own.compile(dynamic=True)\n" in new
