@@ -320,5 +320,7 @@ def _notes(old: Report, new: Report) -> Iterator[str]:
     without = sum(event.result == "miss" and event.parts is None and event.cache == "fx_graph" for event in new.run.caches)
     if without:
         yield f"{plural(without, 'miss', 'misses')} of this log without the components of the key"
+    if any(event.result == "miss" for event in new.run.caches):
+        yield "caches of Triton and C++ kernels, results of autotuning and the mega-cache write no records of look-ups: not seen here"
     if not old.run.frames:
         yield "nothing was compiled in the first start"

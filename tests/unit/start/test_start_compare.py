@@ -106,13 +106,14 @@ def told(result):
 
 def test_a_hit_is_warm(two):
     result = two(key="k1", result="hit")
-    assert (told(result), result.missed, result.exit_status) == ([], 0, 0)
+    assert (told(result), result.missed, result.exit_status, result.notes) == ([], 0, 0, ())
     assert show.headline(result).word == "Warm"
 
 
 def test_a_number_in_the_code_is_named_at_its_line(two):
     result = two(code=graph(2.75), parts={"gm": "other"})
     assert told(result) == [("constant", "a number in the code: 2.5 -> 2.75", 4)]
+    assert any("Triton" in note and "not seen here" in note for note in result.notes)
     assert (result.missed, result.exit_status) == (1, 1)
 
 
