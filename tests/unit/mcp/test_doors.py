@@ -89,13 +89,20 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("tool", ["explain", "fix", "minify", "check"])
+@pytest.mark.parametrize("tool", ["explain", "fix", "minify", "check", "start", "numerics"])
 @pytest.mark.parametrize("target", OUTSIDE)
 def test_a_target_outside_the_folder_is_refused(folder, server, tool, target):
     before = files(folder)
     refused, text = server.call(tool, target=target)
     assert refused and "outside the folder" in text
     assert files(folder) == before
+
+
+@pytest.mark.parametrize("newer", [*OUTSIDE, "--out", "train.py"])
+def test_the_second_recording_of_start_is_one_in_the_folder(folder, server, newer):
+    before = files(folder)
+    refused, _ = server.call("start", target="run", newer=newer)
+    assert refused and files(folder) == before
 
 
 def test_graph_reads_only_inside_the_folder(server):
