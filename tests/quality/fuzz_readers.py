@@ -33,6 +33,7 @@ from hostile_logs import ATTACKS
 
 from dynadiag.changes.syntax import tree_of
 from dynadiag.errors import DynadiagError
+from dynadiag.render import drawing
 from dynadiag.render.html import report_page
 from dynadiag_cli import showing
 
@@ -102,7 +103,11 @@ def _with_options(record: bytes) -> bytes:
 
 
 def warm(recording: Path, folder: Path) -> None:
-    """Read what nobody changed: what is imported late is imported now."""
+    """Read what nobody changed: what is imported late is imported now, and the process that lays out pictures started.
+
+    On a busy machine it stays: another one would be a program that a case has started.
+    """
+    drawing.TIMEOUT_S = 3600.0
     copy = folder / "warm"
     shutil.copytree(recording, copy)
     for form in ("text", "md", "json"):
