@@ -35,6 +35,7 @@ def started(folder, names, *options):
     return done.returncode, json.loads((folder / "start.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_program_that_follows_a_set_is_cold_and_the_set_is_named_and_sorted(tmp_path):
     status, found = started(tmp_path, '{"a", "b", "c"}', "--cure")
     (compilation,) = found["compilations"]
