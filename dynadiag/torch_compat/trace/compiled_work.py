@@ -92,7 +92,8 @@ class WorkMeter:
             getattr(eval_frame, SETTER)
             if not self._watched and hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=self._stop)
-            self._eval_frame, self._watched = eval_frame, True
+            self._eval_frame, self._watched, self._told = eval_frame, True, False
+            self.reset()  # what an earlier recording of this process has seen is in another log
             hooks.on_undo(self._stop)
 
         hooks.install("compiled_work", put_in)

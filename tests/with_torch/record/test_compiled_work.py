@@ -1,5 +1,7 @@
 """How much of a call runs compiled, counted in a recorded program; a program with a profiler of its own keeps it."""
 
+from dynadiag.torch_compat.trace import compiled_work
+
 PROGRAM = """
 import threading
 import torch
@@ -134,3 +136,18 @@ def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_be
     assert all(one["call"] in (2, 3) for one in found.values())
     assert sum(found["broken"]["regions"].values()) == 3
     assert recorded.problems("recorder") == []
+
+
+def test_what_an_earlier_recording_of_the_process_has_counted_leaves_room_for_the_next(run_here, tmp_path, monkeypatch):
+    """As cells of a notebook are recorded: 64 functions each, not together."""
+    monkeypatch.setattr(compiled_work, "_MOST_FUNCTIONS", 1)
+    monkeypatch.setattr(compiled_work, "_LONGEST_S", 600.0)  # however busy the machine is
+    source = """
+        import torch
+
+        doubled = torch.compile(lambda x: x * 2, backend="eager")
+        for number in range(3):
+            doubled(torch.ones(2))
+    """
+    for name in ("first", "second"):
+        assert len(run_here(source, tmp_path / name).named("dynadiag_compiled_work")) == 1, name
