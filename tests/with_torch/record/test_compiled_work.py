@@ -1,5 +1,7 @@
 """How much of a call runs compiled, counted in a recorded program; a program with a profiler of its own keeps it."""
 
+import pytest
+
 from dynadiag.torch_compat.trace import compiled_work
 
 PROGRAM = """
@@ -122,9 +124,15 @@ print(seen, len(set(lines)), torch.autograd._profiler_enabled(), eval_frame._may
 """
 
 
-def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_behind(run_recorded):
-    recorded = run_recorded(PROGRAM)
-    assert recorded.out.strip() == "[True, True, True, True] 1 False True"
+@pytest.fixture(autouse=True)
+def calls_are_short(monkeypatch):
+    """However busy the machine is."""
+    monkeypatch.setattr(compiled_work, "_LONGEST_S", 600.0)
+
+
+def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_behind(run_here, tmp_path, capsys):
+    recorded = run_here(PROGRAM, tmp_path / "run")
+    assert capsys.readouterr().out.strip() == "[True, True, True, True] 1 False True"
     found = {record.content["function"]: record.content for record in recorded.named("dynadiag_compiled_work")}
     counted = {name: (sum(n * size for n, size in one["graphs"].values()), one["outside"]) for name, one in found.items()}
     # linear | add, relu, sum | item | mul; relu, mul | sin, cos | add; exp is in a graph of its own, in a call of another;
@@ -141,7 +149,6 @@ def test_what_a_call_runs_in_graphs_and_outside_is_counted_and_leaves_nothing_be
 def test_what_an_earlier_recording_of_the_process_has_counted_leaves_room_for_the_next(run_here, tmp_path, monkeypatch):
     """As cells of a notebook are recorded: 64 functions each, not together."""
     monkeypatch.setattr(compiled_work, "_MOST_FUNCTIONS", 1)
-    monkeypatch.setattr(compiled_work, "_LONGEST_S", 600.0)  # however busy the machine is
     source = """
         import torch
 

@@ -1,11 +1,15 @@
 """Parts of compiled modules that are called by themselves: what their calls ran is counted, and no call sees that it was looked at."""
 
+import runpy
+
 import pytest
 
 from dynadiag import report as reports
 from dynadiag import trace
 from dynadiag.facts.compiled_work import compiled_work
 from dynadiag.render import wording
+from dynadiag.torch_compat.trace import compiled_work as compiled_work_meter
+from dynadiag.torch_compat.trace import eager_methods
 
 PROGRAM = """
 import inspect
@@ -95,15 +99,20 @@ print(failed[0] == failed[1] == failed[2], failed[0], torch.autograd._profiler_e
 """
 
 
-@pytest.fixture
-def recorded(run_recorded):
-    return run_recorded(PROGRAM)
+@pytest.fixture(autouse=True)
+def calls_are_short(monkeypatch):
+    """However busy the machine is, and deep the stack of a test."""
+    for module, name in ((compiled_work_meter, "_LONGEST_S"), (eager_methods, "_LONGEST_S"), (eager_methods, "_LONGEST_WITH_STACK_S")):
+        monkeypatch.setattr(module, name, 600.0)
 
 
-def test_what_a_part_of_a_compiled_module_runs_is_counted_and_its_calls_are_as_they_were(recorded, run_plain):
-    assert recorded.out == run_plain(PROGRAM).stdout
+def test_what_a_part_of_a_compiled_module_runs_is_counted_and_its_calls_are_as_they_were(run_here, tmp_path, capsys):
+    recorded = run_here(PROGRAM, tmp_path / "run")
+    told = capsys.readouterr().out
+    runpy.run_path(str(tmp_path / "script.py"), run_name="__main__")
+    assert told == capsys.readouterr().out
     assert recorded.problems("recorder") == []
-    run = trace.load(recorded.result.directory)
+    run = trace.load(tmp_path / "run")
     found = {one.function: (one.outside, one.eager.calls) for one in run.work if one.eager is not None}
     # linear, pow, mul, mean | linear, exp, sum: the argument `x + 1` is not the method's | linear, relu | linear | tan, sum, item
     counted = {"Net.loss": (4, 4), "Net.score": (3, 4), "Net.head": (2, 4), "Net.body": (1, 4), "Net.fails": (3, 4)}
