@@ -13,7 +13,7 @@ from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
 from dynadiag.source.python_names import takes_tensors
 from dynadiag.source.torch_names import ANSWERS, INTEGERS, PROPERTIES, REDUCTIONS, TENSOR_METHODS, TRUTHS, is_torch_function
-from dynadiag.source.tree import nodes_in, parents_in
+from dynadiag.source.tree import called_method, nodes_in, parents_in
 from dynadiag.source.uses import is_item
 
 DRAWN = "Python's random numbers are not known while the code is traced, and torch draws different ones"
@@ -238,7 +238,7 @@ def reads_a_tensor(node: ast.expr) -> bool:
     for one in nodes_in(node):
         if isinstance(one, ast.Call):
             name = dotted(one.func) or ""
-            last = one.func.attr if isinstance(one.func, ast.Attribute) else ""
+            last = called_method(one)
             if is_torch_function(name) or last in _OF_TENSORS:
                 return True
     return False

@@ -14,7 +14,7 @@ from dynadiag.source.imports import USUAL, Imports, make_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import ASKS_FINITE, COMPUTABLE, DATA_DEPENDENT, INFINITE_GRADIENT, NO_GRADIENT, PURE, torch_function
-from dynadiag.source.tree import calls_in, children_of, nodes_in, nodes_of
+from dynadiag.source.tree import called_method, called_name, calls_in, children_of, nodes_in, nodes_of
 
 _COMPUTABLE = COMPUTABLE - (DATA_DEPENDENT - {"item"})
 _OF_PYTHON = frozenset(("math", "numpy", "random"))
@@ -118,7 +118,7 @@ def _differentiated(values: Iterable[ast.expr]) -> frozenset[str]:
     while left:
         node = left.pop()
         name = dotted(node) if isinstance(node, ast.Name | ast.Attribute) else None
-        last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        last = called_method(node)
         if last in NO_GRADIENT or isinstance(node, ast.Compare):
             continue
         if name is not None:
@@ -148,7 +148,7 @@ def _with_values(place: Place, node: ast.expr) -> list[ast.AST]:
 def _is_guard(node: ast.AST) -> bool:
     """Whether this asks for values that are not finite, or very large."""
     if isinstance(node, ast.Call):
-        return (node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or "") in ASKS_FINITE
+        return called_name(node) in ASKS_FINITE
     if not isinstance(node, ast.Compare):
         return False
     sides = (node.left, *node.comparators)
@@ -170,7 +170,7 @@ def _is_infinite(node: ast.AST) -> bool:
 def _is_partial(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.Div | ast.Pow) and not isinstance(node.right, ast.Constant)
-    last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    last = called_method(node)
     return last in INFINITE_GRADIENT
 
 

@@ -18,7 +18,7 @@ from dynadiag.model.report import Advice
 from dynadiag.model.run import Run, SourceFunction
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.place import Place
-from dynadiag.source.tree import calls_in, holds, nodes_in, nodes_of
+from dynadiag.source.tree import called_name, calls_in, holds, nodes_in, nodes_of
 
 _MOST_LEAVES = 4
 _MOST_DEPTH = 12
@@ -269,12 +269,8 @@ def _argument(name: str, number: int, steps: Sequence[Step], called: Sequence[as
 def _call_of(step: Step, caller: Step) -> ast.Call | None:
     """The call in the caller's row that leads to the function: by its name, or the only one of the row."""
     calls = [node for node in calls_in(caller.node) if caller.covers(node)]
-    named = [call for call in calls if _last(call) == step.node.name]
+    named = [call for call in calls if called_name(call) == step.node.name]
     return named[0] if len(named) == 1 else calls[0] if len(calls) == 1 else None
-
-
-def _last(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _given(name: str, step: Step, call: ast.Call) -> ast.expr | None:
@@ -291,7 +287,7 @@ def _of_users_call(name: str, step: Step, called: Sequence[ast.Call]) -> _Found 
     """The argument of the user's call, where that surely calls the function: by its name, or because it names the argument."""
     if (found := _passed(name, called)) is not None:
         return found
-    named = [call for call in called if _last(call) == step.node.name]
+    named = [call for call in called if called_name(call) == step.node.name]
     if len(named) != 1:
         named = [item for item in called if step.node.name in ("__init__", "forward", "__call__")] if len(called) == 1 else []
     if (

@@ -17,7 +17,7 @@ from dynadiag.errors import EditError
 from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES, torch_function
-from dynadiag.source.tree import children_of, names_in, nodes_in, nodes_of, parents_in
+from dynadiag.source.tree import called_method, called_name, children_of, names_in, nodes_in, nodes_of, parents_in
 
 BESIDE = "dynadiag_numbers"
 _INTEGERS = ("torch.long", "torch.int64", "torch.int", "torch.int32")
@@ -117,7 +117,7 @@ def _written(tree: ast.Module, name: str) -> Iterator[ast.AST]:
             elif isinstance(child, ast.Assign):
                 owners = [each for each in child.targets if isinstance(each, ast.Subscript)]
             elif isinstance(child, ast.Call):
-                method = child.func.attr if isinstance(child.func, ast.Attribute) else ""
+                method = called_method(child)
                 owners = [child.func] if method.endswith("_") and not method.endswith("__") else []
                 owners += [each.value for each in child.keywords if each.arg == "out"]
             if any(_shares(each, shared) for each in owners):
@@ -168,7 +168,7 @@ def _ends_in(name: ast.Name, parents: dict[ast.AST, ast.AST]) -> ast.expr | None
             if not isinstance(above.right, ast.Constant) or not above.right.value:
                 raise EditError(f"{what} raises an error for a number, and not for a tensor")
         elif isinstance(above, ast.Call) and node is not above.func:
-            last = above.func.attr if isinstance(above.func, ast.Attribute) else getattr(above.func, "id", "")
+            last = called_name(above)
             operand = above.args[:1] == [node] and torch_function(dotted(above.func)) is not None and last not in FACTORIES
             if last not in _TAKES_NUMBERS or operand:
                 raise EditError(f"{what} may do something else with numbers")

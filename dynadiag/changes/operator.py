@@ -20,7 +20,7 @@ from dynadiag.source.imports import imports_torch, parse_canonical, spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.python_names import COMPUTES
 from dynadiag.source.torch_names import AUTOCAST, DATA_DEPENDENT, FACTORIES, IN_PLACE, NEW_MEMORY, PURE, VALUES_ALONE
-from dynadiag.source.tree import holds, ids_in, names_in, nodes_in, nodes_of
+from dynadiag.source.tree import called_name, holds, ids_in, names_in, nodes_in, nodes_of
 
 PREFIX = "dynadiag_operator_"
 _DATA = DATA_DEPENDENT | VALUES_ALONE
@@ -228,7 +228,7 @@ def _written(function: _Function, inside: Sequence[ast.stmt]) -> tuple[str, ...]
             descendant for descendant in nodes_of(ast.Name, function) if descendant.id == name and not isinstance(descendant.ctx, ast.Load)
         ]
         values = [part.value for part in nodes_of(ast.Assign, function) if _stored(part.targets[0]) == {name}]
-        fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and _last(values[0]) in NEW_MEMORY
+        fresh = len(made) == len(values) == 1 and isinstance(values[0], ast.Call) and called_name(values[0]) in NEW_MEMORY
         if not fresh:
             raise EditError(f"`{name}` is written, and is not known to be a new tensor of the function")
     if not set(found) - local:
@@ -269,7 +269,7 @@ def _counts(name: str, inside: Sequence[ast.stmt]) -> bool:
 def _check_computes(node: ast.expr) -> None:
     """Raise EditError where an expression may have an effect."""
     if isinstance(node, ast.Call):
-        last, owner = _last(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
+        last, owner = called_name(node), dotted(node.func.value) or "" if isinstance(node.func, ast.Attribute) else None
         known = last in COMPUTES if owner is None else last in (PURE | IN_PLACE) - AUTOCAST
         foreign = owner is not None and owner.startswith(("self", "math", "numpy", "random"))
         if not known or foreign or any(keyword.arg in (None, "out", "generator") for keyword in node.keywords):
@@ -280,10 +280,6 @@ def _check_computes(node: ast.expr) -> None:
         raise EditError(f"`{spelled(node)}` may be computed in another type under `torch.autocast`")
     elif isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.JoinedStr | ast.GeneratorExp):
         raise EditError(f"`{spelled(node)}` may do more than compute")
-
-
-def _last(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _check_order(inside: Sequence[ast.stmt], between: Sequence[ast.stmt]) -> None:

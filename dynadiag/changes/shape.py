@@ -15,7 +15,7 @@ from dynadiag.source.line import dotted, root_of
 from dynadiag.source.place import Place
 from dynadiag.source.python_names import LISTS, NEEDS_SIZE
 from dynadiag.source.torch_names import FACTORIES, HOST_READS, PRODUCTS, SPLITS, TAKES_UNKNOWN_SIZES, is_torch_function
-from dynadiag.source.tree import ids_in, mentions, nodes_in, nodes_of, parameters_of, written_names
+from dynadiag.source.tree import called_method, called_name, ids_in, mentions, nodes_in, nodes_of, parameters_of, written_names
 
 # The option leaves the break where it is: torch marks the first as of unknown size for what it reads, not for what it returns (2.15), and
 # has nothing that tells the sizes of the other's results (2.11 and 2.15).
@@ -47,7 +47,7 @@ def data_shapes(context: BreakContext) -> Iterator[Said]:
         yield from withhold("the size of a result depends on values, and it is not known what the rest of the function does with it")
         return
     yield from _masked(context)
-    called = {_last(node) for node in context.line.nodes if isinstance(node, ast.Call)}
+    called = {called_name(node) for node in context.line.nodes if isinstance(node, ast.Call)}
     if (never := next((why for name, why in _NOT_IN_GRAPHS if name in called), None)) is not None:
         yield from withhold(never)
     elif (asked := _of_numpy(place)) is not None:
@@ -80,7 +80,9 @@ def _why_not_carried(place: Place, functions: Mapping[str, FunctionText] = _NONE
 
 
 def _is_product(node: ast.AST) -> bool:
-    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (isinstance(node, ast.Call) and _last(node) in PRODUCTS)
+    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (
+        isinstance(node, ast.Call) and called_name(node) in PRODUCTS
+    )
 
 
 def _why_not_sized(
@@ -97,13 +99,13 @@ def _why_not_sized(
             continue
         if (dotted(node.func) or "").endswith(_CHECKS) and any(keyword.arg == "weight" for keyword in node.keywords):
             return f"{quoted(place.whole(node))} checks the length of its `weight`, where the graph would break instead"
-        if _UNSURE.search(_last(node)) and (id(node) in own or mentions(names, node)):
+        if _UNSURE.search(called_name(node)) and (id(node) in own or mentions(names, node)):
             return f"{quoted(place.whole(node))} may fail in a graph that does not know it"
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "appendleft", "extend"):
             if made_here(place, node) and node.func.attr != "extend":
                 return f"{quoted(place.whole(node))} puts it into a list, and what becomes of that is not followed"
             return f"{quoted(place.whole(node))} may make a container larger, {_ANEW}"
-        called = _last(node)
+        called = called_name(node)
         if called in functions and (id(node) in own or mentions(names, node)) and _may_ask_inside(functions, called):
             return f"{quoted(place.whole(node))} may need that length in Python"
     return None
@@ -119,10 +121,6 @@ def made_here(place: Place, call: ast.Call) -> bool:
     )
 
 
-def _last(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else dotted(call.func) or ""
-
-
 def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
     """What the node needs to know in Python: what it loops over, decides by, counts, lists or prints; empty for what a graph does."""
     if isinstance(node, ast.For | ast.comprehension):
@@ -131,7 +129,7 @@ def _asked(node: ast.AST) -> tuple[ast.AST, ...]:
         return (node.test,)
     if isinstance(node, ast.JoinedStr):
         return (node,)
-    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    method = called_method(node)
     return (node,) if isinstance(node, ast.Call) and (method in _METHODS or dotted(node.func) in _BY_PYTHON) else ()
 
 
@@ -265,7 +263,7 @@ def leaves_to_torch(place: Place) -> bool:
     if first is None or place.inside(ast.For, ast.While, ast.Try):
         return False
     nodes = (*nodes_in(first), *place.behind())
-    unsure = any(isinstance(node, ast.Call) and _UNSURE.search(_last(node)) for node in nodes) or sum(map(_is_product, nodes)) > 1
+    unsure = any(isinstance(node, ast.Call) and _UNSURE.search(called_name(node)) for node in nodes) or sum(map(_is_product, nodes)) > 1
     return not unsure and not any(_may_ask(place, child) for child in nodes)
 
 

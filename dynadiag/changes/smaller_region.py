@@ -22,7 +22,7 @@ from dynadiag.source.effects import TRAINING_METHODS, drives_training
 from dynadiag.source.line import dotted
 from dynadiag.source.program import Function, Program, Scope, argument, program_of
 from dynadiag.source.torch_names import is_of_torch
-from dynadiag.source.tree import calls_in, holds, nodes_of
+from dynadiag.source.tree import called_method, calls_in, holds, nodes_of
 
 SLUG = "compile-smaller"
 _BREAKS = frozenset(("item", "tolist", "numpy", "backward", "zero_grad"))
@@ -92,7 +92,7 @@ class _Site(NamedTuple):
 
 
 def _with_part(file: str, program: Program, site: _Site, broken: Collection[int]) -> _Site:
-    calls = [call for call in calls_in(site.target) if _method(call) in _BREAKS | TRAINING_METHODS | _UPDATES]
+    calls = [call for call in calls_in(site.target) if called_method(call) in _BREAKS | TRAINING_METHODS | _UPDATES]
     left = {*broken, *(row for call in calls for row in range(call.lineno, (call.end_lineno or call.lineno) + 1))}
     try:
         part = outlined(file, program, site.target, left)
@@ -239,7 +239,9 @@ class _Walk:
 
     def _stays(self, node: Function) -> bool:
         """Whether a function stays plain: a break stands in it or below it, or it does what plainly breaks."""
-        return _is_broken(node, self.broken) or any(_method(call) in _BREAKS or dotted(call.func) == "print" for call in calls_in(node))
+        return _is_broken(node, self.broken) or any(
+            called_method(call) in _BREAKS or dotted(call.func) == "print" for call in calls_in(node)
+        )
 
     def _holds_broken(self, kind: str, module: ast.expr, scope: Scope) -> bool:
         """Whether a container of torch's may hold a module that breaks: what makes it calls a class that does, or is not plain to see."""
@@ -280,10 +282,6 @@ class _Walk:
             return True
         held = value.args if name.rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict") else []
         return any(self._makes_broken(item, scope, steps - 1) for item in held)
-
-
-def _method(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _called(node: ast.AST | None, names: Mapping[str, str]) -> str | None:

@@ -125,15 +125,16 @@ def _change(kind: Kind, what: str, was: _Entry | None, now: _Entry | None, old: 
         what=what,  # type: ignore[arg-type]
         code=told.code,
         title=told.title,
-        old=None if was is None else _source_line(was.where, old),
-        new=None if now is None else _source_line(now.where, new),
+        old=None if was is None else source_line(was.where, old),
+        new=None if now is None else source_line(now.where, new),
         fingerprint=told.fingerprint,
         regression=what in ("gained", "worse") and told.regression,
         counts=None if was is None or now is None else (was.count or 0, now.count or 0),
     )
 
 
-def _source_line(where: Location | None, run: Run) -> SourceLine | None:
+def source_line(where: Location | None, run: Run) -> SourceLine | None:
+    """The line as the project names its file."""
     if where is None:
         return None
     return SourceLine(file=project_path(where.file, run), line=where.line, function=source_function(where.function), source=where.code)

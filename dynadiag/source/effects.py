@@ -14,7 +14,7 @@ from dynadiag.source.imports import imports_of
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
 from dynadiag.source.torch_names import DATA_DEPENDENT, has_in_place_name, is_of_torch, is_torch_function
-from dynadiag.source.tree import calls_in
+from dynadiag.source.tree import called_method, calls_in
 from dynadiag.source.uses import is_item
 
 _MOST_STEPS = 6
@@ -64,7 +64,7 @@ def _reads_or_says(place: Place, call: ast.Call) -> bool:
     name = dotted(call.func) or ""
     if name in ("float", "int", "bool") and call.args:
         return place.is_tensor(call.args[0])
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = called_method(call)
     return (
         name in ("print", "breakpoint", "input")
         or method in DATA_DEPENDENT

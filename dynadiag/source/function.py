@@ -18,6 +18,7 @@ from dynadiag.source.imports import USUAL, Imports, make_canonical
 from dynadiag.source.line import dotted, root_of
 from dynadiag.source.python_names import takes_tensors
 from dynadiag.source.torch_names import has_in_place_name, is_torch_function
+from dynadiag.source.tree import called_method
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv)
 _LONGEST = 8_000
@@ -372,7 +373,7 @@ class Function:
         reads = self.reads(name)
         call = self.parent(self.parent(reads[0])) if len(reads) == 1 and not self._handed_on(name) else None
         statement = self.parent(call)
-        method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        method = called_method(call)
         last, returns = (
             self.node.body[-1],
             [child for child in self.index.body if isinstance(child, ast.Return | ast.Yield | ast.YieldFrom)],
@@ -429,7 +430,7 @@ def _is_size(node: ast.expr) -> bool:
         return of_shape and isinstance(node.slice, ast.Constant | ast.UnaryOp)
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Constant) and type(node.value) is int
-    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    method = called_method(node)
     known = method in ("numel", "nelement", "size") or dotted(node.func) == "len"
     return known and not any(isinstance(child, ast.Call) for argument in node.args for child in ast.walk(argument))
 

@@ -18,6 +18,7 @@ from dynadiag.source.torch_names import (
     TENSOR_METHODS,
     torch_function,
 )
+from dynadiag.source.tree import called_method
 
 _NEW_BY_METHOD = (TENSOR_METHODS | ELEMENTWISE | REDUCTIONS) & NEW_MEMORY - ON_CONTAINERS
 _NUMBERS_BY_METHOD = (HOST_READS | PROPERTIES) - SHARED_MEMORY
@@ -114,5 +115,5 @@ def _computes(call: ast.Call) -> bool:
         return False
     if (function := torch_function(name)) is not None:
         return function in NEW_MEMORY
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    method = called_method(call)
     return name in ("float", "int", "bool", "len") or method in _NEW_BY_METHOD | _NUMBERS_BY_METHOD

@@ -26,6 +26,7 @@ The columns of the table:
 from __future__ import annotations
 
 import math
+import operator
 from collections import deque
 from collections.abc import Mapping
 from operator import attrgetter
@@ -325,8 +326,8 @@ def is_of_torch(name: str | None) -> bool:
 
 _FUNCTIONS = frozenset(("torch", "torch.nn.functional"))
 _MORE_FUNCTIONS = frozenset(("torch.autograd", "torch.fft", "torch.linalg", "torch.nn.init", "torch.special"))
-_OPERATORS = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
-_WRITING_OPERATORS = frozenset(("__setitem__", *(f"__i{operator}__" for operator in _OPERATORS)))
+# `__iadd__` for `__add__`, and so on.
+_WRITING_OPERATORS = frozenset(("__setitem__", *(f"__i{name[2:]}" for name in dir(operator) if hasattr(operator, f"__i{name[2:]}"))))
 
 
 def names_with(

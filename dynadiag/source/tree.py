@@ -41,6 +41,16 @@ def calls_in(*parts: ast.AST | None) -> Iterator[ast.Call]:
     return nodes_of(ast.Call, *parts)
 
 
+def called_name(call: ast.Call) -> str:
+    """The last part of the name that is called: `sum` of `x.sum()` and of `sum(x)`; empty where something else is called."""
+    return call.func.id if isinstance(call.func, ast.Name) else called_method(call)
+
+
+def called_method(node: ast.AST | None) -> str:
+    """The attribute that a call calls: `sum` of `x.sum()`; empty for every other node."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
 def names_in(*parts: ast.AST | None) -> set[str]:
     """The plain names in these parts, read or bound: `x` of `x.y`."""
     return {node.id for node in nodes_of(ast.Name, *parts)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dynadiag.source.line import SourceLine, dotted
 from dynadiag.source.torch_names import has_in_place_name, is_of_torch
+from dynadiag.source.tree import called_name
 
 # Names that stand for a module of functions in front of a call, not for a tensor, beside torch's own: `init.zeros_`, `Tensor.add_`.
 _MODULES = frozenset(("functional", "init", "Tensor", "aten", "ops", "linalg", "special", "fft", "TF", "func"))
@@ -43,7 +44,7 @@ def writes_hidden(line: SourceLine) -> bool:
 def _written(line: SourceLine) -> Iterator[ast.AST]:
     for node in line.nodes:
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func) or ""
+            name = called_name(node)
             written = written_tensor(node) if has_in_place_name(name) else None
             if written is not None:
                 yield written

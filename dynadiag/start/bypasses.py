@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from dynadiag.diff.compare import source_line
 from dynadiag.diff.result import SourceLine
 from dynadiag.errors import UnreadableInputError
 from dynadiag.model.run import Frame, Run
-from dynadiag.start.graph_causes import place_of
 from dynadiag.start.key_causes import Environment, shortened
 from dynadiag.start.result import Cause, CauseKind
 from dynadiag.start.setting_lines import SettingLines
@@ -84,5 +84,5 @@ def _call_of(name: str, run: Run, frame: Frame) -> SourceLine | None:
                 continue
             for node in nodes:
                 if node.target.rpartition(".")[2] == name and node.location is not None:
-                    return place_of(node.location, run)
+                    return source_line(node.location, run)
     return None

@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from dynadiag.diff.result import SourceLine
+from dynadiag.diff.compare import source_line
 from dynadiag.errors import UnreadableInputError
 from dynadiag.facts.guard_sources import readable
 from dynadiag.facts.lookups import kept_graphs
-from dynadiag.facts.user_frames import project_path, source_function
 from dynadiag.graphs.structure import structure_of
 from dynadiag.model.graph import Graph, Node
-from dynadiag.model.location import Location
 from dynadiag.model.run import Frame, Run
 from dynadiag.start.result import Cause
 from dynadiag.trace import graph_nodes, read_payload
@@ -50,7 +48,7 @@ def input_name_causes(old: Run, was: Frame, new: Run, now: Frame) -> list[Cause]
             shown = [", ".join(listed[at : at + 3]) or "none" for listed in names]
             wanted = names[1][at] if at < len(names[1]) else None
             first = next((node for node in other if node.location is not None and wanted in node.args), None)
-            place = None if first is None else place_of(first.location, new)
+            place = None if first is None else source_line(first.location, new)
             what = "the order of the graph's inputs" if sorted(names[0]) == sorted(names[1]) else "the names of the graph's inputs"
             return [Cause(kind="operators", what=what, old=shown[0], new=shown[1], place=place)]
     return []
@@ -142,7 +140,7 @@ def _number_cause(old: str, new: str, node: Node, run: Run, frame: Frame) -> Cau
     names = {readable(guard.source) for guard in guards if guard.source and compared.search(guard.code)}
     name = next(iter(names)) if len(names) == 1 else None
     what = f"the number `{name}`" if name else "a number in the code"
-    return Cause(kind="constant", what=what, old=old, new=new, place=place_of(node.location, run), cure=_PASS_TENSOR, name=name)
+    return Cause(kind="constant", what=what, old=old, new=new, place=source_line(node.location, run), cure=_PASS_TENSOR, name=name)
 
 
 _PASS_TENSOR = "Where the number changes from start to start, pass it as a tensor: it is then no part of the compiled code"
@@ -156,7 +154,7 @@ def _operator_cause(old: Sequence[Node], new: Sequence[Node], run: Run, after: S
     what = f"the graph has other inputs ({', '.join(inputs[:3])})" if inputs else what
     if not came and not went and not inputs:
         what = "what the graph gives back"
-    place = None if node is None else place_of(node.location, run)
+    place = None if node is None else source_line(node.location, run)
     return Cause(kind="operators", what=what, old=went or None, new=came or None, place=place)
 
 
@@ -170,11 +168,4 @@ def _rewired(was: Sequence[Sequence[int]], now: Sequence[Sequence[int]], new: Se
     at = next((at for at, (one, other) in enumerate(zip(was, now, strict=True)) if tuple(one) != tuple(other)), None)
     if at is not None:
         node = new[at]
-        yield Cause(kind="operators", what=f"what `{node.target}` reads", place=place_of(node.location, run))
-
-
-def place_of(where: Location | None, run: Run) -> SourceLine | None:
-    """The line as the project names its file."""
-    if where is None:
-        return None
-    return SourceLine(file=project_path(where.file, run), line=where.line, function=source_function(where.function), source=where.code)
+        yield Cause(kind="operators", what=f"what `{node.target}` reads", place=source_line(node.location, run))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dynadiag.diff.compare import source_line
 from dynadiag.diff.result import SourceLine
 from dynadiag.model.run import CompileCall, Run
-from dynadiag.start.graph_causes import place_of
 
 _MODES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning", "triton.cudagraphs")
 """Options that modes of `torch.compile` set (`torch._inductor.list_mode_options`, 2.11 to 2.15)."""
@@ -47,7 +47,7 @@ class SettingLines:
                 continue
             named = {name.replace("-", "_") for name in call.options}
             if option in named or (option in _MODES and "mode" in named):
-                return place_of(call.location, self.run)
+                return source_line(call.location, self.run)
         last = option.rpartition(".")[2]
         return next((line for line in self._lines(frozenset({last}), option)), None)
 

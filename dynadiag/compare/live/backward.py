@@ -77,7 +77,7 @@ class Backward:
 
     def attach(self, outputs: Sequence[Any]) -> str | None:
         """Put the hooks in; in words why not, when this call's autograd graph cannot be told apart from the program's."""
-        found = _Walk(self._inputs, outputs)
+        found = _BackwardWalk(self._inputs, outputs)
         if found.why_not is not None:
             return found.why_not
         self._tops, self._entries = {at for tops in found.tops.values() for _, at in tops}, len(found.entries)
@@ -138,7 +138,7 @@ class Backward:
             finished(SeenBackward(task.cotangents, gradients, self._tops == task.cotangents.keys(), frozenset(task.unwanted)))
 
 
-class _Walk:
+class _BackwardWalk:
     """The nodes between outputs and inputs: `tops` get the cotangents of outputs, `entries` give the gradients of inputs.
 
     An output that reaches the inputs only through another one (a view of it) is left out: that one's cotangent includes its own.
