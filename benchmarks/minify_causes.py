@@ -105,6 +105,11 @@ def has(*targets: Any) -> Where:
     return lambda gm, values: all(target in operators(gm) for target in targets)
 
 
+def named(word: str) -> Where:
+    """Graphs with an operator of such a name."""
+    return lambda gm, values: any(word in getattr(target, "__name__", str(target)) for target in operators(gm))
+
+
 def with_number(target: Any, numbers: Callable[[Any], bool]) -> Where:
     """Graphs with an operator that is given such a number."""
 
@@ -250,10 +255,10 @@ def sums_of_products(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
 
 
 def adam_step(p: torch.Tensor, g: torch.Tensor) -> Any:
-    """An update by addcdiv."""
+    """An update by a quotient, as Dynamo writes `addcdiv` with a number."""
     m = torch.mul(g, 0.1)
-    v = torch.addcmul(torch.mul(p, 0.0), g, g, value=0.001)
-    return torch.addcdiv(p, m, torch.add(torch.sqrt(v), 1e-8), value=-0.01), v
+    v = torch.mul(torch.mul(g, g), 0.001)
+    return torch.add(p, torch.mul(torch.div(m, torch.add(torch.sqrt(v), 1e-8)), -0.01)), v
 
 
 def rows_added(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -333,8 +338,8 @@ REPORTS = [
         name="pytorch#185382: addcdiv with a number of the call",
         function=adam_step,
         inputs=floats((5,), (5,)),
-        first=Fault(where=has(torch.addcdiv), part=("decomposition", "aten.addcdiv.default")),
-        second=Fault(where=both(has(torch.addcdiv), input_is(lambda value: not value.any())), part=FOLD),
+        first=Fault(where=has(torch.div, torch.mul), part=("decomposition", "aten.addcdiv.default")),
+        second=Fault(where=without(torch.mul, torch.div), part=FOLD),
     ),
     Case(
         name="pytorch#138908: rows that are read and written by one index",
@@ -372,8 +377,8 @@ REPORTS = [
         name="pytorch#144836: the decomposition of max_unpool2d",
         function=pooled,
         inputs=floats((1, 2, 4, 4)),
-        first=Fault(where=has(torch.nn.functional.max_unpool2d), part=("decomposition", "aten.max_unpool2d.default")),
-        second=Fault(where=without(torch.relu, torch.nn.functional.max_unpool2d), part=None),
+        first=Fault(where=named("max_unpool2d"), part=("decomposition", "aten.max_unpool2d.default")),
+        second=Fault(where=lambda gm, values: named("max_unpool2d")(gm, values) and torch.relu not in operators(gm), part=None),
     ),
     Case(
         name="pytorch#115261: a product that is wrong beside further results",
@@ -393,8 +398,8 @@ REPORTS = [
         name="pytorch#164427: a scatter into a constant",
         function=one_hot_weights,
         inputs=one_hot_inputs,
-        first=Fault(where=has(torch.scatter, torch.full), part=("post_grad_passes", "scatter_upon_const_tensor")),
-        second=Fault(where=with_number(torch.scatter, lambda n: n in (0, 1)), part=FOLD),
+        first=Fault(where=has(torch.scatter), part=("post_grad_passes", "scatter_upon_const_tensor")),
+        second=Fault(where=without(torch.mul, torch.scatter), part=FOLD),
     ),
 ]
 

@@ -55,7 +55,8 @@ _Kind = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help=f"The failure to look for: {', '.join(get_args(Kind))}. oom, wrong_... and nan check every graph.",
+        help=f"The failure to look for: {', '.join(get_args(Kind))}. oom, nan, wrong_result, wrong_gradient and wrong_mutation check every "
+        "graph; graph_break and those behind it reduce the script.",
     ),
 ]
 _Match = Annotated[str | None, typer.Option("--match", metavar="REGEX", help="Only a failure whose text matches.")]

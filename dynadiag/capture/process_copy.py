@@ -33,6 +33,8 @@ _WAITING = ("threading.py", "thread.py", "queue.py", "selectors.py", "connection
 _MOST_BYTES = 4 << 20
 _LAST_STREAM = 2
 _LOOK_EACH_S, _STILL_S = 0.5, 6.0
+_LAST_STEPS_S = 60.0
+"""For a copy that has closed its pipe, and only frees its memory: seconds on a machine with far more work than cores."""
 _TEXT = 2000
 
 
@@ -86,7 +88,7 @@ class ProcessCopy:
                     break
             elif (computed := sum(_ticks(copy.pid) for copy in (self, *others))) != ticks:
                 still_since, ticks = time.monotonic(), computed
-        status = self.end(grace_s=5.0 if whole else 0.0)
+        status = self.end(grace_s=_LAST_STEPS_S if whole else 0.0)
         if whole and status == 0:
             return said
         why = "it stood still or took too long" if not whole else "it was killed"

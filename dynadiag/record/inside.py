@@ -326,7 +326,8 @@ class Recorder:
         from dynadiag.compare.live.whole_calls import WholeCalls
 
         options = LiveOptions(calls=self._parity_calls, cap_bytes=self._parity_cap_bytes)
-        self._whole_calls = WholeCalls(self, options, lambda: 0 if self._live is None else self._live.begun, self._fall_silent)
+        graphs_begun = lambda: 0 if self._live is None else self._live.begun  # noqa: E731
+        self._whole_calls = WholeCalls(self, options, graphs_begun, self._fall_silent, self._unguarded.check_distributions)
         self._whole_calls.watch(self.hooks)
 
     def _fall_silent(self) -> None:

@@ -50,13 +50,17 @@ EAGER = RunKind()
 
 @dataclass(frozen=True)
 class CallToMake:
-    """The call: the function and its arguments, and `compile_` that compiles it with the program's options and another backend."""
+    """The call: the function and its arguments, and `compile_` that compiles it with the program's options and another backend.
+
+    `as_uncompiled` takes back what torch.compile changes for the whole process.
+    """
 
     original: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     compile_: Callable[[str | None], Any]
     quiet: Callable[[], None]
+    as_uncompiled: Callable[[], None]
     cap_bytes: int
 
 
@@ -132,6 +136,7 @@ class CallServer:
             function = call.original
             if kind.compiled is None:
                 torch.compiler.set_stance("force_eager")
+                call.as_uncompiled()
             else:
                 compile_apart(stack.enter_context(tempfile.TemporaryDirectory()))
                 function = call.compile_(kind.compiled or None)

@@ -20,7 +20,7 @@ from dynadiag.capture.compiled_calls import After, CompiledCallable, CompiledCal
 from dynadiag.capture.process_copy import copy_process, why_no_copy
 from dynadiag.capture.reach import State, find_state
 from dynadiag.compare.aliasing import bytes_of
-from dynadiag.compare.entries import Compared, Entries, by_name, compare_entries
+from dynadiag.compare.entries import Entries, OtherRuns, by_name, compare_entries
 from dynadiag.compare.live.call_server import CallServer, CallToMake, RunKind, other_runs
 from dynadiag.compare.live.regions import LiveOptions
 from dynadiag.compare.live.seen_call import Before, note_call
@@ -55,10 +55,17 @@ class _Callee:
 class WholeCalls:
     """Compares the first calls of each compiled callable, those that find another situation, and more as long as that is cheap."""
 
-    def __init__(self, sink: Sink, options: LiveOptions, graphs_begun: Callable[[], int], quiet: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        options: LiveOptions,
+        graphs_begun: Callable[[], int],
+        quiet: Callable[[], None],
+        as_uncompiled: Callable[[], None],
+    ) -> None:
         self._sink, self._options, self._graphs_begun = sink, options, graphs_begun
         self._calls = CompiledCalls(self._before, eager=False)
-        self._quiet = quiet
+        self._quiet, self._as_uncompiled = quiet, as_uncompiled
         self._callees: dict[int, _Callee] = {}
         self._spent_s = 0.0
         self._began = time.monotonic()
@@ -128,7 +135,7 @@ class WholeCalls:
     ) -> After:
         before, deques = Before.of(state), full_deques(state)
         compile_ = functools.partial(_compile, self._calls, callee)
-        call = CallToMake(callee.original, args, kwargs, compile_, self._in_copy, self._options.cap_bytes)
+        call = CallToMake(callee.original, args, kwargs, compile_, self._in_copy, self._as_uncompiled, self._options.cap_bytes)
         server = CallServer(call, before)
         begun = self._graphs_begun()
         self.current = callee.number, number
@@ -250,7 +257,8 @@ def _no_answer(error: BaseException | None) -> str | None:
 
 
 def _told(eager: Entries, compiled: Entries, server: CallServer, *, drew: bool, explain: bool) -> dict[str, Any]:
-    found = compare_entries(eager, compiled, other_runs(server, drew=drew))
+    others = other_runs(server, drew=drew)
+    found = compare_entries(eager, compiled, others)
     verdict = "different" if found.differences else "equal" if found.to_the_bit else "rounding"
     told: dict[str, Any] = {"verdict": verdict, "values": found.values, "random_values": found.random}
     told |= {"unsteady": found.unsteady, "values_not_compared": found.not_compared, "gradients": _gradients(eager)}
@@ -260,7 +268,7 @@ def _told(eager: Entries, compiled: Entries, server: CallServer, *, drew: bool, 
             "more_differences": max(len(found.differences) - _MOST_DIFFERENCES, 0),
         }
         if explain:
-            told["right_when"] = _right_when(eager, server, drew=drew)
+            told["right_when"] = _right_when(eager, server, others)
     return told
 
 
@@ -268,17 +276,12 @@ def _gradients(eager: Entries) -> int:
     return sum(where == "backward" for where, _ in eager)
 
 
-def _right_when(eager: Entries, server: CallServer, *, drew: bool) -> dict[str, bool | None]:
+def _right_when(eager: Entries, server: CallServer, others: OtherRuns) -> dict[str, bool | None]:
     """Whether the call is right when it is compiled anew without caches; else whether it is with Dynamo alone."""
     found: dict[str, bool | None] = {}
     for name in ("", "eager"):
         run = server.run(RunKind(compiled=name))
-        found[name or "anew"] = None if run is None else _is_right(eager, run, server, drew=drew)
+        found[name or "anew"] = None if run is None else not compare_entries(eager, run, others).differences
         if found.get("anew"):
             break
     return found
-
-
-def _is_right(eager: Entries, run: Entries, server: CallServer, *, drew: bool) -> bool:
-    compared: Compared = compare_entries(eager, run, other_runs(server, drew=drew))
-    return not compared.differences

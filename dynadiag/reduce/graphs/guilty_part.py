@@ -157,7 +157,7 @@ class Guilt:
 def guilt_of(data: Mapping[str, Any]) -> Guilt:
     """The guilt that `dataclasses.asdict` made plain data of."""
     part, option = (None if data[name] is None else Cure(**data[name]) for name in ("part", "option"))
-    answers = tuple(Answer(**{**item, "change": _change_of(item["change"])}) for item in data["answers"])
+    answers = tuple(Answer(**{**item, "change": _change_of(item["change"])}) for item in data.get("answers", ()))
     return Guilt(**{**data, "part": part, "option": option, "answers": answers})
 
 

@@ -127,6 +127,12 @@ class UnguardedState:
 
         self._hooks.install("distributions", put_in)
 
+    def check_distributions(self) -> None:
+        """In a copy of the process: arguments are checked as where torch.compile was never called."""
+        module = sys.modules.get("torch.distributions.distribution")
+        if module is not None and not self._program_chose:
+            module.Distribution._validate_args = __debug__
+
     def _watch_choice(self, owner: Any) -> None:
         """Whether the program itself says that arguments are checked or not."""
         original = owner.set_default_validate_args

@@ -252,3 +252,17 @@ def test_a_copy_that_breaks_says_why():
     copy = copy_process(broken)
     assert copy.wait(20.0) is None
     assert "ValueError: a reason" in copy.why_not
+
+
+def samples(scale):
+    return torch.distributions.Normal(torch.zeros(2), scale).log_prob(torch.ones(2))
+
+
+@pytest.mark.parametrize(("scale", "differs"), [(-1.0, True), (1.0, False)])
+def test_eager_checks_the_arguments_of_distributions_as_without_torch_compile(compared, scale, differs):
+    def program():
+        torch.compile(samples, backend="eager")(torch.full((2,), scale))
+
+    (call,) = compared(program).whole_calls
+    assert [(difference.kind, "ValueError" in difference.eager) for difference in call.differences] == [("accepts", True)] * differs
+    assert torch.distributions.Distribution._validate_args is False

@@ -286,7 +286,6 @@ def test_a_wrong_call_is_told_by_its_cause_and_proven_with_torch_alone():
     assert (failure.kind, failure.message) == ("wrong_call", "full deque: output value")
     right = program(A_FULL_DEQUE.replace("maxlen=2", "maxlen=3"))
     assert see(right, conditions).failures == ()
-    for one, holds in ((wrong, True), (right, False)):
-        source = reproducer(one, failure, Header(versions="", story=""))
-        proof = prove(source, failure, timeout_s=600, runs=1)
-        assert proof.holds is holds and "dynadiag" not in source, proof.output
+    source = reproducer(wrong, failure, Header(versions="", story=""))
+    proof = prove(source, failure, timeout_s=600, runs=1)
+    assert proof.holds and "dynadiag" not in source, proof.output
