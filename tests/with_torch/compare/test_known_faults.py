@@ -8,6 +8,7 @@ from torch import nn
 
 import dynadiag
 from dynadiag.passes.find_known_faults import find_known_faults
+from dynadiag.record import inside
 from dynadiag.trace import load
 
 
@@ -202,7 +203,14 @@ def test_arguments_of_a_distribution_that_are_right_or_were_not_to_be_checked(fo
     assert found(built_with(**options)) == []
 
 
-def test_checks_that_the_program_turned_off(found):
+@pytest.fixture
+def other_recorder(monkeypatch):
+    """What a program chose holds for its whole process: another one here, so that further tests do not see it."""
+    monkeypatch.setattr(inside, "_active", None)
+    monkeypatch.setattr(inside.atexit, "register", lambda function: None)
+
+
+def test_checks_that_the_program_turned_off(other_recorder, found):
     def program():
         compiled(torch.sin)(torch.ones(2))
         torch.distributions.Distribution.set_default_validate_args(False)
