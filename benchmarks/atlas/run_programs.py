@@ -187,6 +187,7 @@ def warm_up() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     listen()
+    logging.getLogger("torch").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     warm_up()
     asked = json.load(sys.stdin)
