@@ -130,7 +130,7 @@ def _counts(place: Place, functions: Mapping[str, FunctionText]) -> Iterator[str
             yield place.text(node)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
             name = dotted(node.value.func)
-            known = functions.get(node.value.func.attr)  # of node that was not compiled nothing is known
+            known = functions.get(node.value.func.attr)  # nothing is known of a function that was not compiled
             counts = known is None or _CHANGES.search(known.text) is not None
             if name is not None and counts and not name.endswith("_") and not _APART.match(name) and _outlives(place, node.value.func):
                 yield place.text(node)
