@@ -85,7 +85,10 @@ class UnguardedState:
 
     def watch_generators(self, module: ModuleType) -> None:
         """Watch `torch._dynamo.symbolic_convert`: what a frame returns, and what it hands out inside of something else."""
-        kind = module.LocalGeneratorObjectVariable
+        kind = getattr(module, "LocalGeneratorObjectVariable", None)
+        returns = "replace_tos_if_return_is_generator"
+        if kind is None or not hasattr(module.InstructionTranslator, returns):
+            return  # a torch that breaks the graph at a generator (2.6)
 
         def tell(generator: Any, translator: Any) -> None:
             if not _has_ended(generator):
@@ -98,7 +101,7 @@ class UnguardedState:
                 tell(args[0].stack[-1], args[0])
 
         def put_in() -> None:
-            self._hooks.watch(module.InstructionTranslator, "replace_tos_if_return_is_generator", before=before_return)
+            self._hooks.watch(module.InstructionTranslator, returns, before=before_return)
             self._hooks.watch(kind, "reconstruct", before=lambda args, kwargs: tell(args[0], args[1].tx))
 
         self._hooks.install("generators", put_in)
