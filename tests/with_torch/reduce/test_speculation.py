@@ -80,12 +80,12 @@ class Remembering(GraphReducer):
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
-        self.adopted = []
+        self.adopted_keys = []
 
     def offer(self, candidate, *args, **more):
         taken = super().offer(candidate, *args, **more)
         if taken:
-            self.adopted.append(candidate.key)
+            self.adopted_keys.append(candidate.key)
         return taken
 
 
@@ -110,7 +110,7 @@ def test_the_width_changes_nothing_but_the_time(needed, tmp_path):
         journal.close()
         almost = None if reducer.almost is None else reducer.almost.key
         counts = dict(reducer.progress.queries), dict(reducer.other_failures)
-        found[width] = (reducer.adopted, reducer.best.text, almost, counts, (tmp_path / str(width)).read_bytes()), oracle
+        found[width] = (reducer.adopted_keys, reducer.best.text, almost, counts, (tmp_path / str(width)).read_bytes()), oracle
     assert found[1][0] == found[2][0] == found[8][0]
     clocks = [found[width][1].clock for width in WIDTHS]
     assert clocks[0] > clocks[1] > clocks[2]
