@@ -59,7 +59,7 @@ class RandomState:
     def moved(self) -> bool:
         """Whether random numbers were drawn since this was last asked."""
         now = self._now()
-        drawn = any(not torch.equal(tensor, other) for tensor, other in zip(now, self._states, strict=True))
+        drawn = any(not torch.equal(tensor, other) for tensor, other in zip(now, self._states))
         self._states = now
         return drawn
 
@@ -72,13 +72,13 @@ class RandomState:
         finally:
             if self.moved():
                 torch.set_rng_state(before[0])
-                for device, state in zip(self._cuda, before[1:], strict=True):
+                for device, state in zip(self._cuda, before[1:]):
                     torch.cuda.set_rng_state(state, device)
 
     def set_back(self) -> None:
         """The generators as they were when this was made, whatever was drawn since; nobody may have asked `moved` before."""
         torch.set_rng_state(self._states[0])
-        for device, state in zip(self._cuda, self._states[1:], strict=True):
+        for device, state in zip(self._cuda, self._states[1:]):
             torch.cuda.set_rng_state(state, device)
 
     def reseed(self, seed: int) -> None:
@@ -131,7 +131,7 @@ def operator_names(target: Any) -> list[str]:
 def is_public(node: torch.fx.Node) -> bool:
     """Whether an eager program calls it in the same way: an operator or a function of Python or torch, none of Dynamo's own."""
     target = node.target
-    if node.op == "call_method" or isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType | torch._ops.OpOverload):
+    if node.op == "call_method" or isinstance(target, (types.BuiltinFunctionType, types.MethodDescriptorType, torch._ops.OpOverload)):
         return True
     module = getattr(target, "__module__", None) or ""
     return node.op == "call_function" and isinstance(target, types.FunctionType) and not re.search(r"(^|\.)_", module)
@@ -161,9 +161,9 @@ def operator_schema(target: Any) -> Any:
 
 def is_torchs_own(target: Any) -> bool:
     """Whether it is a function or a method of torch: of those not all say what they write (a batch norm's means, 2.6 to 2.15)."""
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return str(target).split(".")[0] in TORCHS_OWN
-    function = isinstance(target, types.FunctionType | types.BuiltinFunctionType)
+    function = isinstance(target, (types.FunctionType, types.BuiltinFunctionType))
     return isinstance(target, str) or (function and (target.__module__ or "").split(".")[0] == "torch")
 
 
