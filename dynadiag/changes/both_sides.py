@@ -29,7 +29,7 @@ from dynadiag.source.function import parse_function
 from dynadiag.source.imports import spelled
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import names_with
+from dynadiag.source.torch_names import has_in_place_name, names_with
 from dynadiag.source.tree import calls_in, nodes_of, reads_in
 
 SELECT = "select-both"
@@ -93,10 +93,7 @@ def gives_other_results(branch: Branch) -> bool:
         name for side in branch.sides for name in side.names
     }
     written = (node.func for node in branch.place.behind() if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
-    return any(
-        method.attr.endswith("_") and not method.attr.endswith("__") and isinstance(method.value, ast.Name) and method.value.id in kept
-        for method in written
-    )
+    return any(has_in_place_name(method.attr) and isinstance(method.value, ast.Name) and method.value.id in kept for method in written)
 
 
 def cast_of_tensor(test: ast.expr) -> ast.Call | None:

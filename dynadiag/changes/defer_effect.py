@@ -11,7 +11,7 @@ from dynadiag.model.report import Advice
 from dynadiag.source.effects import drives_training
 from dynadiag.source.line import dotted
 from dynadiag.source.place import Place
-from dynadiag.source.torch_names import IN_PLACE
+from dynadiag.source.torch_names import IN_PLACE, has_in_place_name
 from dynadiag.source.tree import calls_in, nodes_of, reads_in, written_names
 
 DEFER = "defer-effect"
@@ -65,7 +65,7 @@ def _together(place: Place, first: ast.stmt) -> list[ast.stmt]:
 def _changed(place: Place, statement: ast.stmt) -> set[str]:
     """What an effect may change: what it stores into, and the objects whose methods it calls, but for tensors that only compute."""
     called = [call.func for call in calls_in(statement) if isinstance(call.func, ast.Attribute)]
-    computes = [place.is_tensor(method.value) and not method.attr.endswith("_") for method in called]
+    computes = [place.is_tensor(method.value) and not has_in_place_name(method.attr) for method in called]
     names = {dotted(method.value) for method, only in zip(called, computes, strict=True) if not only}
     return written_names([statement]) | {name for name in names if name is not None and name not in ("self", "torch")}
 
@@ -87,7 +87,7 @@ def is_effect(node: ast.stmt, place: Place) -> bool:
         in_place = (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Attribute)
-            and (call.func.attr in IN_PLACE or call.func.attr.endswith("_"))
+            and (call.func.attr in IN_PLACE or has_in_place_name(call.func.attr))
         )
         return isinstance(call, ast.Call) and not in_place
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []

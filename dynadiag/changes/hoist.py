@@ -15,6 +15,7 @@ from dynadiag.changes.edits import Edit, alone, with_value
 from dynadiag.changes.kinds import Kind
 from dynadiag.errors import EditError
 from dynadiag.source.imports import Imports, parse_canonical
+from dynadiag.source.torch_names import has_in_place_name
 from dynadiag.source.tree import children_of, holds, nodes_in, nodes_of, parameters_of, parents_in
 
 HOIST = "hoist-out-of-loop"
@@ -141,8 +142,10 @@ def _is_only_read(function: ast.FunctionDef, target: str) -> bool:
         if isinstance(node, ast.keyword):
             node = around[node]
         reads = isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
-        given = isinstance(node, ast.Call) and name is not node.func and _is_torchs(node.func) and not ast.unparse(node.func).endswith("_")
-        asked = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and not node.attr.endswith("_")
+        given = (
+            isinstance(node, ast.Call) and name is not node.func and _is_torchs(node.func) and not has_in_place_name(ast.unparse(node.func))
+        )
+        asked = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and not has_in_place_name(node.attr)
         if not (reads or given or asked or (isinstance(node, ast.Call) and name is node.func)):
             return False
     return True

@@ -16,7 +16,16 @@ from dynadiag.changes.syntax import rows_of
 from dynadiag.errors import EditError
 from dynadiag.source.imports import parse_canonical, spelled
 from dynadiag.source.line import dotted
-from dynadiag.source.torch_names import FACTORIES, HOST_READS, NEW_MEMORY, PROPERTIES, SHARED_MEMORY, TAKES_SIZES, torch_function
+from dynadiag.source.torch_names import (
+    FACTORIES,
+    HOST_READS,
+    NEW_MEMORY,
+    PROPERTIES,
+    SHARED_MEMORY,
+    TAKES_SIZES,
+    has_in_place_name,
+    torch_function,
+)
 from dynadiag.source.tree import called_method, called_name, children_of, names_in, nodes_in, nodes_of, parents_in
 
 BESIDE = "dynadiag_numbers"
@@ -118,7 +127,7 @@ def _written(tree: ast.Module, name: str) -> Iterator[ast.AST]:
                 owners = [each for each in child.targets if isinstance(each, ast.Subscript)]
             elif isinstance(child, ast.Call):
                 method = called_method(child)
-                owners = [child.func] if method.endswith("_") and not method.endswith("__") else []
+                owners = [child.func] if has_in_place_name(method) else []
                 owners += [each.value for each in child.keywords if each.arg == "out"]
             if any(_shares(each, shared) for each in owners):
                 yield child
