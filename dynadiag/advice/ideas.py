@@ -66,11 +66,21 @@ def _in_order(placed: Iterable[tuple[int, _Entry]]) -> list[_Entry]:
 def with_ideas(findings: Iterable[Finding], parts: Parts, run: Run) -> Iterator[Finding]:
     """The findings, those without a change with ideas; why nothing is established stays."""
     told: set[tuple[str | None, str | None]] = set()
-    for finding in sorted(findings, key=lambda finding: finding.rank):
-        ideas = () if finding.severity == "note" else tuple(distinct_advice(_ideas(finding, parts, run)))[:_MOST_IDEAS]
+    findings = sorted(findings, key=lambda finding: finding.rank)
+    libraries = {_line(finding): advice for finding in findings for advice in finding.fix if advice.entry}
+    for finding in findings:
+        line = _line(finding)
+        same = None if finding.fix or line is None else libraries.get(line)
+        cured = () if same is None else (replace(same, how_sure="idea"),)  # the same call of the library breaks here as well
+        ideas = () if finding.severity == "note" else tuple(distinct_advice((*cured, *_ideas(finding, parts, run))))[:_MOST_IDEAS]
         ideas = tuple(sorted(ideas, key=lambda idea: idea.change in told))  # what a worse finding has told already comes second
         told.update(idea.change for idea in ideas[:1])
         yield replace(finding, fix=(*ideas, *finding.fix), clauses=tuple(map(_but_ideas, finding.clauses))) if ideas else finding
+
+
+def _line(finding: Finding) -> tuple[str, int] | None:
+    where = finding.where
+    return None if where is None or where.line is None else (where.file, where.line)
 
 
 def _but_ideas(clause: Clause) -> Clause:

@@ -10,7 +10,7 @@ from dynadiag.advice.recompile_ideas import recompile_ideas
 from dynadiag.changes import smaller_calls
 from dynadiag.facts.failed_attempts import failed_attempts, failed_dynamic
 from dynadiag.model.location import Location
-from dynadiag.model.report import Transition
+from dynadiag.model.report import Advice, Transition
 from dynadiag.model.run import BreakEvent, CompileCall, CompileKey, Frame, Process, Run, RunInfo, SourceFunction, Symbol
 from dynadiag.report import build
 
@@ -425,3 +425,18 @@ def test_a_loop_that_dynamo_leaves_to_python_has_its_iteration_compiled():
         (finding,) = [finding for finding in build(skipped).findings if finding.severity != "note"]
         found = next((advice.after for advice in finding.fix if advice.slug == "plain-loop"), None)
         assert found == expected if expected is None else found is not None and expected in found
+
+
+def test_what_the_atlas_has_for_a_line_is_an_idea_for_its_other_breaks():
+    run = recorded("def f(x):\n    return g(x)\n\nstep = torch.compile(f)\nstep(x)\n", OTHER, "return")
+    finding = build(run).findings[0]
+    cure = Advice(slug="library-cure", text="Leave `k` out", entry="entmax/sparsemax-k")
+    elsewhere = replace(finding, where=replace(finding.where, line=40))
+    given = [replace(finding, fix=()), replace(finding, fix=(cure,)), replace(elsewhere, fix=()), replace(finding, where=None, fix=())]
+    found = list(with_ideas(given, Parts.of((), (), ()), Run(info=RunInfo())))
+    assert [[(advice.slug, advice.how_sure) for advice in one.fix] for one in found] == [
+        [("library-cure", "idea")],
+        [("library-cure", "established")],
+        [],
+        [],
+    ]
