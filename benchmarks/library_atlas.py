@@ -2,10 +2,10 @@
 
     python benchmarks/library_atlas.py ENVIRONMENT.txt... [--only PACKAGE...] [--keep FOLDER] [--write]
 
-Each ENVIRONMENT.txt (`benchmarks/atlas/newest.txt`, `older.txt`) pins packages, which are installed into a folder of their own: a temporary
-one, or FOLDER with `--keep`, which is used again. Exit status 1 where a count, an exception or a result is another one than the entry says,
-where the functions that the entry names are not on torch's stack, or where the cure does not cure. `--write` writes the counts into the
-entries. Outside CI: it takes an hour of CPU time.
+Each ENVIRONMENT.txt of `benchmarks/atlas` (`newest.txt`; `older.txt` with an older torch; `older_libraries.txt` with the newest torch) pins
+packages, which are installed into a folder of their own: a temporary one, or FOLDER with `--keep`, which is used again. Exit status 1 where
+a count, an exception or a result is another one than the entry says, where the functions that the entry names are not on torch's stack, or
+where the cure does not cure. `--write` writes the counts into the entries. Outside CI: it takes an hour of CPU time.
 """
 
 from __future__ import annotations
