@@ -7,8 +7,11 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from dynadiag.process_identity import identity, state_of
 
 _GRACE_S = 5.0
 _STEP_S = 0.05
@@ -73,12 +76,23 @@ def end_all(child: subprocess.Popen[bytes], mark: bytes | None, *, first: int = 
 
 
 def end_orphans(group: int | None, marks: Sequence[bytes], *, first: int = signal.SIGTERM, grace_s: float) -> None:
-    """The same for processes that are not our children: a group, and those with one of the entries in their environment."""
+    """The same for processes that are not our children: a group, and those with one of the entries in their environment.
+
+    One that is ending has no environment any more while it still counts as alive, so each that was found is waited for.
+    """
+    found = [identity(pid) for pid in _marked(marks)]
     _signal_everywhere(group, marks, first)
     deadline = time.monotonic() + grace_s
-    while (_marked(marks) or _group_exists(group)) and time.monotonic() < deadline:
+    while (_marked(marks) or _group_exists(group) or _any_alive(found)) and time.monotonic() < deadline:
         time.sleep(_STEP_S)
     _signal_everywhere(group, marks, signal.SIGKILL)
+    deadline = time.monotonic() + grace_s
+    while _any_alive(found) and time.monotonic() < deadline:
+        time.sleep(_STEP_S)
+
+
+def _any_alive(processes: Sequence[Mapping[str, Any]]) -> bool:
+    return any(state_of(process) == "alive" for process in processes)
 
 
 def _group_exists(group: int | None) -> bool:

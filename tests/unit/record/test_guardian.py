@@ -14,7 +14,7 @@ import pytest
 
 from dynadiag import scratch
 from dynadiag.process_identity import identity, state_of
-from dynadiag.record import guardian
+from dynadiag.record import guardian, processes
 from dynadiag.trace import load
 
 EXPLAIN = [sys.executable, "-m", "dynadiag", "explain", "--no-probe", "--no-pictures", "x.py"]
@@ -339,3 +339,15 @@ def test_only_folders_of_dead_processes_of_this_machine_are_deleted(tmp_path, mo
     with scratch.scratch("graph") as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
+
+
+def test_a_process_that_is_ending_is_waited_for(monkeypatch):
+    """Its environment is gone before it counts as dead: its folder would be taken for that of a live process, and stay."""
+    states = iter(["alive", "alive", "alive", "dead", "dead"])
+    asked = []
+    listed = iter([[os.getpid()], [os.getpid()]])
+    monkeypatch.setattr(processes, "_marked", lambda marks: next(listed, []))
+    monkeypatch.setattr(processes, "state_of", lambda process: asked.append(process["pid"]) or next(states))
+    monkeypatch.setattr(processes.os, "kill", lambda pid, number: None)
+    processes.end_orphans(None, [b"MARK=1"], grace_s=60)
+    assert asked == [os.getpid()] * 5
