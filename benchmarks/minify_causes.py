@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from unittest import mock
 
 import torch
 
-from benchmarks.minify_slips import in_this_process, observe_here, operators
+from benchmarks.minify_slips import count_slips, in_this_process, observe_here, operators, run_cases
 from dynadiag.children.forked import ChildReport
 from dynadiag.reduce.graphs import guilty_part, reduction
 from dynadiag.reduce.graphs.candidate import Candidate, candidate_of
@@ -36,7 +35,6 @@ from dynadiag.reduce.reproducer import finishing
 from dynadiag.reduce.reproducer.finishing import ConcludeOptions, Conclusion, conclude
 from dynadiag.reduce.reproducer.graph_outcome import Written
 from dynadiag.reduce.reproducer.proving import Proof
-from dynadiag.torch_compat.dynamo.compiling import warm_up
 
 Graph = torch.fx.GraphModule
 Where = Callable[[Graph, Sequence[Any]], bool]
@@ -479,18 +477,10 @@ def main() -> int:
     parser.add_argument("--unchecked", action="store_true", help="do not ask the captured graph: how many slips that prevents")
     parser.add_argument("--json")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    warm_up("eager")
-    rows = []
     with unchecked() if options.unchecked else contextlib.nullcontext():
-        for case in (*SLIPS, *REPORTS):
-            if options.only in case.name:
-                rows.append(run_case(case))
-                print(json.dumps(rows[-1]), flush=True)
-    slips = sum(row["slip"] is not None for row in rows)
+        rows = run_cases([case for case in (*SLIPS, *REPORTS) if options.only in case.name], run_case, options.json)
+    slips = count_slips(rows)
     print(f"{slips} slips in {len(rows)} cases; something was taken back in {sum(row['taken_back'] for row in rows)}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"torch": torch.__version__, "cases": rows}, indent=1) + "\n", "utf-8")
     return 1 if slips else 0
 
 

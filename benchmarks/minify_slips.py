@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -301,18 +301,28 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run only cases whose name holds this text")
     parser.add_argument("--json")
     options = parser.parse_args()
+    rows = run_cases([case for case in CASES if options.only in case.name], run_case, options.json)
+    slips = count_slips(rows)
+    print(f"{slips} slips in {len(rows)} cases")
+    return 1 if slips else 0
+
+
+def run_cases(cases: Sequence[Any], run: Callable[[Any], dict[str, Any]], file: str | None) -> list[dict[str, Any]]:
+    """A row for each case, printed as it comes, and all of them in a JSON file where one is named."""
     torch.set_num_threads(1)
     warm_up("eager")
     rows = []
-    for case in CASES:
-        if options.only in case.name:
-            rows.append(run_case(case))
-            print(json.dumps(rows[-1]), flush=True)
-    slips = sum(row["slip"] is not None for row in rows)
-    print(f"{slips} slips in {len(rows)} cases")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"torch": torch.__version__, "cases": rows}, indent=1) + "\n", "utf-8")
-    return 1 if slips else 0
+    for case in cases:
+        rows.append(run(case))
+        print(json.dumps(rows[-1]), flush=True)
+    if file:
+        Path(file).write_text(json.dumps({"torch": torch.__version__, "cases": rows}, indent=1) + "\n", "utf-8")
+    return rows
+
+
+def count_slips(rows: Sequence[dict[str, Any]]) -> int:
+    """How many of the rows slipped."""
+    return sum(row["slip"] is not None for row in rows)
 
 
 if __name__ == "__main__":

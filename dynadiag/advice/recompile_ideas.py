@@ -77,15 +77,13 @@ def _is_number(row: Transition) -> bool:
 
 
 def _number(row: Transition, frame: Frame, compiled: CompiledFunction | None, written: list[tuple[Place, Location]]) -> Iterator[Advice]:
-    if compiled is not None and compiled.name.rpartition(".")[2] == frame.name:
-        yield from counted_loop(row.source, compiled)
+    own = compiled if compiled is not None and compiled.name.rpartition(".")[2] == frame.name else None
+    if own is not None:
+        yield from counted_loop(row.source, own)
     root = root_name(row.source)
     values = ", ".join(row.values[:3])
     if root is not None and "." not in row.source and "[" not in row.source:
-        if compiled is not None and compiled.name.rpartition(".")[2] == frame.name and compiled.call is not None:
-            where = f" at its calls ({short_place(compiled.call)})"
-        else:
-            where = " where it is called"
+        where = " where it is called" if own is None or own.call is None else f" at its calls ({short_place(own.call)})"
         yield Advice(
             slug=AS_TENSOR,
             text=f"`{row.source}` is a Python number that is another one in each call ({values}, ...), and each may be compiled. Give "

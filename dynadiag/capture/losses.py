@@ -73,10 +73,9 @@ def _begin(torch: ModuleType, wanted: LossSettings) -> None:
     if wanted.eager:
         torch.compiler.set_stance("force_eager")
     if wanted.noise:
-        from dynadiag.torch_compat.dispatch.rounding import NoisyRounding, NoisySums
+        from dynadiag.torch_compat.dispatch.rounding import begin_noise
 
-        NoisySums(wanted.noise).__enter__()  # type: ignore[no-untyped-call]
-        NoisyRounding(wanted.noise).__enter__()  # type: ignore[no-untyped-call]
+        begin_noise(wanted.noise, rounds=True)
     torch.autograd.backward = _Noting(torch.autograd.backward, wanted)
 
 

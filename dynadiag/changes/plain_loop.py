@@ -24,10 +24,9 @@ def plain_loop(place: Place, compiled: CompiledFunction, *, skipped: bool) -> It
     if loop is None or inside is None:
         return
     at = loop.body.index(inside)
-    if inside is statement and isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return):
-        yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], "since a value ends it")
-    elif skipped:
-        why = "since Dynamo does not go on inside of a loop and leaves all of it to Python"
+    ends = inside is statement and isinstance(statement, ast.If) and holds(statement, ast.Break, ast.Return)
+    if ends or skipped:
+        why = "a value ends it" if ends else "Dynamo does not go on inside of a loop and leaves all of it to Python"
         yield from _compiled_iteration(place, compiled, loop.body[:at], loop.body[at:], why)
 
 
@@ -37,7 +36,7 @@ def counted_loop(number: str, compiled: CompiledFunction) -> Iterator[Advice]:
     for loop in place.nodes(ast.For):
         counts = isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range"
         if counts and any(dotted(node) == number for node in nodes_of(ast.expr, loop.iter)):
-            yield from _compiled_iteration(place, compiled, loop.body, [], f"since torch unrolls it for each value of `{number}`")
+            yield from _compiled_iteration(place, compiled, loop.body, [], f"torch unrolls it for each value of `{number}`")
 
 
 def _compiled_iteration(place: Place, compiled: CompiledFunction, body: list[ast.stmt], rest: list[ast.stmt], why: str) -> Iterator[Advice]:
@@ -57,7 +56,7 @@ def _compiled_iteration(place: Place, compiled: CompiledFunction, body: list[ast
     decorator = f"@torch.compile({', '.join(options)})" if options else "@torch.compile"
     yield Advice(
         slug=PLAIN_LOOP,
-        text=f"Leave the loop of `{compiled.name}` in plain Python, {why}: remove "
+        text=f"Leave the loop of `{compiled.name}` in plain Python, since {why}: remove "
         f"`{compiled.line.code or 'torch.compile'}`, compile "
         f"what one iteration computes, and write `{', '.join(results)} = one_iteration({', '.join(given)})` for "
         f"{listed([f'`{row.strip()}`' for row in rows], limit=3)}",

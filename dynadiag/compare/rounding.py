@@ -91,7 +91,9 @@ _USUAL_TIMES = 3.0
 _ROUNDING_TIMES = 10.0
 _LARGEST_SHARE, _LARGEST_USUAL_SHARE = 0.5, 0.9
 _FEW, _VERY_FEW = 1000, 10
-_UPDATE_TOLERANCE, _HALF_UPDATE_TOLERANCE, _UPDATE_TIMES = 0.01, 0.1, 10.0
+HALF_UPDATE_TOLERANCE = 0.1
+"""How much of what a step adds to a value may be rounding in half precision."""
+_UPDATE_TOLERANCE, _UPDATE_TIMES = 0.01, 10.0
 # How near to float64 a number has to be where eager has overflowed, relative to itself and to the size of all.
 _OVERFLOW_TOLERANCE = 4e-2
 # How far out single elements of a tensor lie whose root mean square is 1: of 4,096 normal numbers the largest is about 3.5.
@@ -306,7 +308,7 @@ def _update(value: Any, other: Any, again: Sequence[Any], truth: Any, before: An
         return float((off[moved] / made[moved]).median())
 
     error, eager = median_of(value, other), max(median_of(element, truth) for element in (value, *again))
-    allowed = max(_HALF_UPDATE_TOLERANCE if half else _UPDATE_TOLERANCE, _UPDATE_TIMES * eager)
+    allowed = max(HALF_UPDATE_TOLERANCE if half else _UPDATE_TOLERANCE, _UPDATE_TIMES * eager)
     if error <= allowed:
         return None
     return f"{ADDED} is off by {error:.1e} of that, eager by {eager:.1e}, allowed {allowed:.1e}"

@@ -13,7 +13,7 @@ from dynadiag.files import make_folder_inside
 from dynadiag.fix.baseline import Baseline, job_of
 from dynadiag.fix.edit_result import EditResult, Evidence, Version
 from dynadiag.fix.given_edits import Edit
-from dynadiag.fix.proof import STDOUT_DIFFERS, VARIATIONS, NotProvableError, Prover, different_output
+from dynadiag.fix.proof import VARIATIONS, NotProvableError, Prover, different_output, why_other_at_last
 from dynadiag.fix.runs import Outcome, Runner, RunServer
 from dynadiag.fix.search import Say
 from dynadiag.fix.session import LEAST_S, cpu_s, used_gpu
@@ -159,10 +159,7 @@ def _report_of(first: Outcome) -> Report:
 
 def _why_not_in_the_end(proof: _Proof, first: Outcome, last: Outcome) -> str | None:
     """The edited program as a user runs it, beside the original in eager; where only stdout differs, beside the original run likewise."""
-    prover = proof.prover
-    why = prover.why_other(prover.plain, last, prover.again, rounds=True)
-    if why is not None and why.startswith(STDOUT_DIFFERS):
-        why = why if different_output(first.stdout, last.stdout, prover.noisy) is not None else None
+    why = why_other_at_last(proof.prover, last, lambda: first)
     if why is not None:
         return f"with its own back end {why}"
     proof.compared.append("its own data, with its own back end")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -308,6 +308,17 @@ class Prover:
             runs = (self.runner.run_program(**{**reference.changes, "noise": seed, "rounds": rounds}) for seed in _NOISE_SEEDS)
             self._with_noise[key] = [run for run in runs if run.ended and run.values is not None]
         return self._with_noise[key]
+
+
+def why_other_at_last(prover: Prover, last: Outcome, original: Callable[[], Outcome]) -> str | None:
+    """How a run with the script's own back end behaves differently; where only stdout differs, beside the original run likewise.
+
+    The search runs with one thread, and a checksum that is printed shows another order of adding.
+    """
+    why = prover.why_other(prover.plain, last, prover.again, rounds=True)
+    if why is not None and why.startswith(STDOUT_DIFFERS) and different_output(original().stdout, last.stdout, prover.noisy) is None:
+        return None
+    return why
 
 
 def free(changes: Sequence[Candidate]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dynadiag.fix.candidates import candidates, chosen, uncovered_options
 from dynadiag.fix.launch import LaunchedRunner
 from dynadiag.fix.layers import candidates_behind
 from dynadiag.fix.patch_module import IMPORT, NAME, patch_module
-from dynadiag.fix.proof import STDOUT_DIFFERS, NotProvableError, Prover, different_output, free, settings_of, why_not_warned
+from dynadiag.fix.proof import NotProvableError, Prover, free, settings_of, why_not_warned, why_other_at_last
 from dynadiag.fix.result import Changed, FixResult
 from dynadiag.fix.runs import TIMES, Outcome, Runner, RunServer, report_on
 from dynadiag.fix.search import Say, Search, Tried
@@ -283,12 +283,7 @@ def _time(
 
 
 def _why_not_in_the_end(prover: Prover, report: Report, outcome: Outcome, kept: Sequence[Candidate]) -> str | None:
-    why = prover.why_other(prover.plain, outcome, prover.again, rounds=True)
-    if why is not None and why.startswith(STDOUT_DIFFERS):
-        # The search runs with one thread, and a checksum shows another order of adding: beside the original that is run as the user does.
-        original = prover.runner.last({})
-        why = why if different_output(original.stdout, outcome.stdout, prover.noisy) is not None else None
-    why = why or why_not_warned(prover.plain, outcome, kept)
+    why = why_other_at_last(prover, outcome, lambda: prover.runner.last({})) or why_not_warned(prover.plain, outcome, kept)
     if why is not None or outcome.report is None:
         return why or "nothing was recorded"
     if prover.fails_compiled:

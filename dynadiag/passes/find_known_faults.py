@@ -47,10 +47,12 @@ def find_known_faults(run: Run) -> PassResult:
             found = _late_hook(state, run)
         elif state.what == "full deque" and not any(call.full_deques for call in seen):
             found = _full_deque(state, run)
+        elif (where := own_frame(state.stack, run)) is None:
+            continue
         elif state.what == "generator" and not _was_compared(state, seen, run):
-            found = _generator(state, run)
+            found = _generator(state, where, run)
         elif state.what == "unchecked argument":
-            found = _unchecked_argument(state, run)
+            found = _unchecked_argument(state, where, run)
         else:
             continue
         if found is not None and found.where is not None:
@@ -104,10 +106,7 @@ def _was_compared(state: UnguardedState, seen: Sequence[WholeCall], run: Run) ->
     )
 
 
-def _generator(state: UnguardedState, run: Run) -> Finding | None:
-    where = own_frame(state.stack, run)
-    if where is None:
-        return None
+def _generator(state: UnguardedState, where: Location, run: Run) -> Finding:
     clauses = (
         Cause(f"Dynamo runs the generator `{state.name}` to its end while it traces; the compiled call hands out an iterator"),
         Effect("What it does between its elements is done before the caller takes the first; `send`, `throw` and `close` are gone"),
@@ -116,10 +115,7 @@ def _generator(state: UnguardedState, run: Run) -> Finding | None:
     return _finding(run, where, f"The generator {state.name} runs to its end in the compiled call", clauses, (GENERATOR_OUTSIDE,))
 
 
-def _unchecked_argument(state: UnguardedState, run: Run) -> Finding | None:
-    where = own_frame(state.stack, run)
-    if where is None:
-        return None
+def _unchecked_argument(state: UnguardedState, where: Location, run: Run) -> Finding:
     clauses = (
         Cause(f"{state.name} does not satisfy {state.kind}; without torch.compile this line raises ValueError"),
         Effect("The first call of torch.compile turns these checks off for the whole process, also for eager code"),

@@ -10,7 +10,7 @@ import torch
 
 from dynadiag.capture.reach import strided_copy
 from dynadiag.compare.judge import Noise, Rule, Runs, Seen, judge
-from dynadiag.compare.rounding import on_fastest
+from dynadiag.compare.rounding import HALF_UPDATE_TOLERANCE, on_fastest
 
 FIX = Rule(facts=("layout", "shape", "dtype", "device"), strides=True)
 """Of `fix`: whether a value requires grad is compared beside it."""
@@ -20,8 +20,6 @@ _WHERE = {"output": "output", "gradient": "gradient", "given": "input", "left": 
 _WHEN = {"before": "before", "after": "after", "gradients": "in the backward of"}
 _STATE = frozenset(("given", "left", "at the end", "parameter"))
 Call = Mapping[str, Any]
-_MOST_OF_A_STEP = 0.1
-"""How much of what a parameter moved may be rounding in half precision: that of `rounding`'s own rule of updates."""
 
 
 def load(path: str) -> list[dict[str, Any]]:
@@ -139,7 +137,7 @@ def _is_step_on_rounding(begun: Any, item: Any, two: Any) -> bool:
     steps = moved > 0
     if not bool(steps.any()) or bool((off > 2 * moved.max()).any()):
         return False
-    return bool((off[steps] / moved[steps]).median() <= _MOST_OF_A_STEP)
+    return bool((off[steps] / moved[steps]).median() <= HALF_UPDATE_TOLERANCE)
 
 
 def _is_free(name: str, free: frozenset[str]) -> bool:

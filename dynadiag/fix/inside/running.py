@@ -126,11 +126,9 @@ class _Watch:
         if job.reseed:
             _shift_seeds(torch, job.reseed)
         if job.noise:
-            from dynadiag.torch_compat.dispatch.rounding import NoisyRounding, NoisySums
+            from dynadiag.torch_compat.dispatch.rounding import begin_noise
 
-            NoisySums(job.noise).__enter__()  # type: ignore[no-untyped-call]
-            if job.rounds:
-                NoisyRounding(job.noise).__enter__()  # type: ignore[no-untyped-call]
+            begin_noise(job.noise, rounds=job.rounds)
         program = None
         if job.whole:
             from dynadiag.fix.inside.program_state import ProgramState

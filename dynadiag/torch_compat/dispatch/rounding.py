@@ -149,6 +149,13 @@ class NoisyRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+def begin_noise(seed: int, *, rounds: bool) -> None:
+    """From now on sums are off at random in this process; with `rounds` every value besides."""
+    NoisySums(seed).__enter__()  # type: ignore[no-untyped-call]
+    if rounds:
+        NoisyRounding(seed).__enter__()  # type: ignore[no-untyped-call]
+
+
 # They copy values, or choose among them.
 _EXACT = frozenset(
     ("clone", "_to_copy", "cat", "stack", "where", "relu", "neg", "abs", "max", "amax", "gather", "index_select", "embedding")
